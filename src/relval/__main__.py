@@ -1,0 +1,5 @@
+"""``python -m relval`` is the command ``relval``."""
+
+from relval.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Evidence: what the theory predicts beside what is computed, and how fast."""

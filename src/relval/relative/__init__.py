@@ -1,0 +1,24 @@
+"""The mathematics of relative values: pure functions on tensors.
+
+Equation, lemma and section numbers are those of "Relative Value Learning" (Höftmann, Robine and
+Harmeling, ICLR 2026). Everything is time-major, `[T, N]`; states and transitions are numbered as in
+`Trajectories`; the critic enters as a function `delta(a, b)` of two tensors of state numbers.
+"""
+
+from relval.relative.advantages import gae as gae
+from relval.relative.advantages import trajectory_constant as trajectory_constant
+from relval.relative.bellman import DiscountedPairwiseBellman as DiscountedPairwiseBellman
+from relval.relative.bellman import PairwiseBellman as PairwiseBellman
+from relval.relative.delta import Delta as Delta
+from relval.relative.delta import LinearDelta as LinearDelta
+from relval.relative.pairs import all_pairs_loss as all_pairs_loss
+from relval.relative.pairs import pair_loss as pair_loss
+from relval.relative.pairs import sample_pairs as sample_pairs
+from relval.relative.targets import lambda_targets as lambda_targets
+from relval.relative.targets import n_step_targets as n_step_targets
+from relval.relative.targets import one_step_targets as one_step_targets
+from relval.relative.trajectories import Trajectories as Trajectories
+from relval.relative.values import direct_values as direct_values
+from relval.relative.values import ranked_values as ranked_values
+from relval.relative.values import start_states as start_states
+from relval.relative.values import telescoped_values as telescoped_values

@@ -1,0 +1,61 @@
+"""Advantages from values of any gauge (Sec. 3.2)."""
+
+import torch
+from torch import Tensor
+
+from relval.relative._checks import check_one_per_state, check_steps, check_unit_interval
+from relval.relative.trajectories import Trajectories
+
+
+def gae(traj: Trajectories, values: Tensor, *, gamma: float, lam: float) -> Tensor:
+    """Generalised advantage estimates; with relative values, the paper's R-GAE (Eq. 10 and 11).
+
+    A_t = δ_t + γλ A_{t+1}, with δ_t = r_t + γ V(s_{t+1}) − V(s_t). A terminal successor is worth
+    zero. At a truncation and at the rollout's end the recursion stops, and δ_t bootstraps from
+    the true successor.
+
+    Args:
+      traj: The rollout.
+      values: One value per state number, `[S]`.
+      gamma: Discount in [0, 1].
+      lam: λ in [0, 1].
+
+    Returns:
+      Advantages `[T, N]`, zero in invalid rows. Differentiable in `values`.
+    """
+    check_unit_interval("gamma", gamma)
+    check_unit_interval("lam", lam)
+    check_one_per_state("values", values, traj.num_states)
+    following = torch.where(traj.terminated, 0, values[traj.successor])
+    residuals = traj.rewards + gamma * following - values[traj.states[:-1]]
+    residuals = torch.where(traj.valid, residuals, 0)
+    advantage = torch.zeros_like(residuals[0])
+    advantages = []
+    for residual, continues in zip(residuals.flip(0), traj.continues.flip(0), strict=True):
+        advantage = residual + gamma * lam * torch.where(continues, advantage, 0)
+        advantages.append(advantage)
+    return torch.stack(advantages).flip(0)
+
+
+def trajectory_constant(c: float | Tensor, steps: int, *, gamma: float, lam: float) -> Tensor:
+    """B_t, by which R-GAE exceeds GAE when its values are too low by `c` (Lemma 3.2).
+
+    B_t = (1 − γ) c Σ_{l=0}^{T−1−t} (γλ)^l for a segment of T rewards that does not terminate. (The
+    lemma prints the sum up to T − t, one term too many; the paper's Table 2 has it right.)
+
+    Args:
+      c: The trajectory constant, V(s_0) where values are anchored at zero.
+      steps: T.
+      gamma: Discount in [0, 1].
+      lam: λ in [0, 1].
+
+    Returns:
+      B_0 to B_{T−1}, `[steps]`.
+    """
+    check_unit_interval("gamma", gamma)
+    check_unit_interval("lam", lam)
+    check_steps("steps", steps)
+    c = torch.as_tensor(c)
+    dtype = c.dtype if c.is_floating_point() else torch.get_default_dtype()
+    powers = (gamma * lam) ** torch.arange(steps, device=c.device, dtype=dtype)
+    return (1 - gamma) * c * powers.cumsum(0).flip(0)
