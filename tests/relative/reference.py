@@ -84,6 +84,21 @@ def n_step_target(
     return target + gamma**k * difference
 
 
+def discounted_target(
+    values: list[float], traj: Trajectories, i: int, j: int, n: int, gamma: float
+) -> float:
+    path_i, path_j = segment_from(traj, i), segment_from(traj, j)
+    k = min(n, len(path_i), len(path_j))
+    target = 0.0
+    for m in range(k):
+        target += gamma**m * (gamma * reward(traj, path_i[m]) - reward(traj, path_j[m]))
+    following_i, following_j = (
+        0.0 if is_terminated(traj, path[k - 1]) else values[successor(traj, path[k - 1])]
+        for path in (path_i, path_j)
+    )
+    return target + gamma**k * (gamma * following_i - following_j)
+
+
 def lambda_target(
     delta: Difference,
     traj: Trajectories,

@@ -11,6 +11,7 @@ from relval.experiments.theory.finite import FiniteProcess, expected_target
 from relval.relative import (
     LinearDelta,
     Trajectories,
+    discounted_targets,
     lambda_targets,
     n_step_targets,
     one_step_targets,
@@ -57,6 +58,18 @@ def test_lambda_targets_equal_the_reference(
         ]
         targets = lambda_targets(delta, traj, i, j, lam=lam, gamma=gamma, both_terminal=rule)
         assert_close(targets, torch.tensor(expected, dtype=torch.float64).view(i.shape))
+
+
+@given(trajectories(), step_counts, discounts)
+def test_discounted_targets_equal_the_reference(traj: Trajectories, n: int, gamma: float) -> None:
+    i, j = all_pairs(traj)
+    values = random_scores(traj)
+    expected = [
+        reference.discounted_target(values.tolist(), traj, a, b, n, gamma)
+        for a, b in zip(i.flatten().tolist(), j.flatten().tolist(), strict=True)
+    ]
+    targets = discounted_targets(values, traj, i, j, n=n, gamma=gamma)
+    assert_close(targets, torch.tensor(expected, dtype=torch.float64).view(i.shape))
 
 
 @given(trajectories(), discounts, discounts, both_terminal_rules)

@@ -11,9 +11,11 @@ from relval.relative.bellman import DiscountedPairwiseBellman as DiscountedPairw
 from relval.relative.bellman import PairwiseBellman as PairwiseBellman
 from relval.relative.delta import Delta as Delta
 from relval.relative.delta import LinearDelta as LinearDelta
+from relval.relative.pairs import AllPairs as AllPairs
 from relval.relative.pairs import all_pairs_loss as all_pairs_loss
 from relval.relative.pairs import pair_loss as pair_loss
 from relval.relative.pairs import sample_pairs as sample_pairs
+from relval.relative.targets import discounted_targets as discounted_targets
 from relval.relative.targets import lambda_targets as lambda_targets
 from relval.relative.targets import n_step_targets as n_step_targets
 from relval.relative.targets import one_step_targets as one_step_targets

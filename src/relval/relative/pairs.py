@@ -97,14 +97,6 @@ def all_pairs_loss(
     Exactly mean over a, b of (scores_a − scores_b − y(i_a, i_b))², y from `n_step_targets` with
     Δ = old[·] − old[·], in time and memory O(n B) in place of O(B²).
 
-    Pairs are grouped by the number of steps k that they share. For one k every target separates,
-    y = g_a − g_b, so the squared errors of a group sum to a variance of e = scores − g. Let S hold
-    the transitions with at least k steps left, A those of S with exactly k (or n, if k = n), C the
-    rest of S. The pairs with k shared steps are A × A, A × C and C × A. With SS the centred sum of
-    squares, they sum to 2 (|A| + |C|) SS_A + 2 |A| SS_C + 2 |A| |C| (mean_A e − mean_C e)².
-    With "zero", pairs within Z, the terminated part of A, bootstrap from nothing: their sum
-    2 |Z| SS_Z(e) is exchanged for that of scores − R, R the discounted rewards.
-
     Args:
       scores: Current scores of the states of the transitions `i`, `[B]`; the gradient flows through
         these alone.
@@ -118,45 +110,110 @@ def all_pairs_loss(
     Returns:
       A scalar.
     """
-    check_same_shape("scores", scores, "i", i)
-    check_floating("scores", scores)
-    if i.ndim != 1 or len(i) == 0:
-        raise ValueError(f"i must have shape [B] with B >= 1, got {list(i.shape)}")
-    check_transitions("i", i, traj)
-    check_one_per_state("old", old, traj.num_states)
-    check_steps("n", n)
-    check_unit_interval("gamma", gamma)
-    check_both_terminal(both_terminal)
-
-    # A constant common to all scores changes no difference but costs digits: take it off first.
-    pivot = scores.detach().mean()
-    scores, old = scores - pivot, old.detach() - pivot
-
-    n = min(n, traj.steps)
-    shared = torch.arange(1, n + 1, device=i.device)[:, None]  # k, one row each
-    length = traj.remaining[i].clamp(max=n)
-    last = i + (shared.minimum(length) - 1) * traj.envs  # [n, B]: the k-th transition from i on
-    rewards = traj.rewards.flatten()[last]
-    terminated = traj.terminated.flatten()[last]
-    discounts = gamma ** torch.arange(n + 1, device=i.device, dtype=rewards.dtype)[:, None]
-    returns = torch.where(shared <= length, discounts[:-1] * rewards, 0).cumsum(0)
-    bootstraps = old[traj.bootstrap[last]] - torch.where(terminated, rewards, 0)
-    errors = scores - (returns + discounts[1:] * bootstraps)
-
-    a, mean_a, spread_a = _moments(errors, length == shared)
-    c, mean_c, spread_c = _moments(errors, length > shared)
-    total = 2 * ((a + c) * spread_a + a * spread_c + a * c * (mean_a - mean_c).square()).sum()
-    if both_terminal == "zero":
-        both = terminated & (length == shared)
-        z, _, spread_z = _moments(errors, both)
-        _, _, spread_without_bootstrap = _moments(scores - returns, both)
-        total = total + 2 * (z * (spread_without_bootstrap - spread_z)).sum()
-    return total
+    return AllPairs(old, traj, n=n, gamma=gamma, both_terminal=both_terminal).loss(scores, i)
 
 
-def _moments(x: Tensor, members: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For each row: the fraction of members, their mean, and their centred sum of squares / B."""
-    fraction = members.to(x.dtype).mean(1)
-    mean = torch.where(members, x, 0).mean(1) / fraction.clamp(min=0.5 / x.shape[1])
-    spread = torch.where(members, x - mean[:, None], 0).square().mean(1)
-    return fraction, mean, spread
+class AllPairs:
+    """`all_pairs_loss` for many minibatches of one rollout, with all that they share done once.
+
+    Pairs are grouped by the number of steps k that they share. For one k every target separates,
+    y = g_a − g_b, so a pair's error is a difference of e = scores − g. Let S hold the transitions
+    with at least k steps left, A those with exactly k (or n, if k = n), C the rest of S. The pairs
+    that share k steps are A × A, A × C and C × A. With e centred over S, a and s the fractions of A
+    and S in the minibatch, and σ the sum of e over A divided by B, their squared errors sum to
+    ½ Σ e ∂, with the gradient ∂ = 4/B s e on A and ∂ = 4/B (a e − σ) on C.
+
+    With "zero", two transitions that both terminate at k bootstrap from nothing: their squares are
+    taken of scores − R, R the discounted rewards, in place of e.
+
+    Args:
+      old: Scores of all states under the behaviour parameters, `[S]`.
+      traj: The rollout.
+      n: Steps at most, at least 1.
+      gamma: Discount in [0, 1].
+      both_terminal: As in `one_step_targets`.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        old: Tensor,
+        traj: Trajectories,
+        *,
+        n: int,
+        gamma: float,
+        both_terminal: BothTerminal = "zero",
+    ) -> None:
+        check_one_per_state("old", old, traj.num_states)
+        check_steps("n", n)
+        check_unit_interval("gamma", gamma)
+        check_both_terminal(both_terminal)
+        n = min(n, traj.steps)
+        self._traj = traj
+        # A constant common to all scores changes no difference but costs digits: take it off first.
+        self._pivot = old[: traj.num_states].mean()
+        self._shared = torch.arange(1, n + 1, device=traj.device)[:, None]  # k, one row each
+        self._length = traj.remaining.clamp(max=n)
+
+        # Tables [n, T * N]: of each transition, what it gathers in k steps.
+        first = traj.states[:-1].flatten()
+        last = first + (self._shared.minimum(self._length) - 1).clamp(min=0) * traj.envs
+        rewards = traj.rewards.flatten()[last]
+        terminated = traj.terminated.flatten()[last]
+        discounts = gamma ** torch.arange(n + 1, device=traj.device, dtype=rewards.dtype)[:, None]
+        within = self._shared <= self._length
+        self._returns = torch.where(within, discounts[:-1] * rewards, 0).cumsum(0)
+        bootstraps = (old - self._pivot)[traj.bootstrap[last]]
+        bootstraps = bootstraps - torch.where(terminated, rewards, 0)
+        self._bootstrapped = self._returns + discounts[1:] * bootstraps
+        self._terminal = (
+            terminated & (self._length == self._shared) if both_terminal == "zero" else None
+        )
+
+    def loss(self, scores: Tensor, i: Tensor) -> Tensor:
+        """The loss of one minibatch.
+
+        Args:
+          scores: Current scores of the states of the transitions `i`, `[B]`; the gradient flows
+            through these.
+          i: Transition numbers, `[B]`.
+
+        Returns:
+          A scalar.
+        """
+        check_same_shape("scores", scores, "i", i)
+        check_floating("scores", scores)
+        if i.ndim != 1 or len(i) == 0:
+            raise ValueError(f"i must have shape [B] with B >= 1, got {list(i.shape)}")
+        check_transitions("i", i, self._traj)
+        value, gradient = self._value_and_gradient(scores.detach(), i)
+        # Equal to `value`, with `gradient` as its gradient.
+        return value + ((scores - scores.detach()) * gradient).sum()
+
+    @torch.no_grad()
+    def _value_and_gradient(self, scores: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+        scores = scores - self._pivot
+        length = self._length[i]
+        exact, within = length == self._shared, length >= self._shared
+        errors = _centred(scores - self._bootstrapped[:, i], within)
+        a = exact.to(scores.dtype).mean(1, keepdim=True)
+        s = within.to(scores.dtype).mean(1, keepdim=True)
+        sigma = torch.where(exact, errors, 0).mean(1, keepdim=True)
+        slopes = torch.where(exact, s * errors, torch.where(within, a * errors - sigma, 0))
+        value = 2 * (errors * slopes).sum() / len(i)
+        gradient = slopes.sum(0)
+        if self._terminal is not None:
+            both = self._terminal[:, i]
+            z = both.to(scores.dtype).mean(1, keepdim=True)
+            without = _centred(scores - self._returns[:, i], both)
+            errors = _centred(errors, both)
+            value = value + 2 * (z * (without.square() - errors.square())).sum() / len(i)
+            gradient = gradient + (z * (without - errors)).sum(0)
+        return value, 4 / len(i) * gradient
+
+
+def _centred(x: Tensor, members: Tensor) -> Tensor:
+    """In each row, members minus their mean, and zero elsewhere."""
+    count = members.sum(1, keepdim=True).clamp(min=1)
+    mean = torch.where(members, x, 0).sum(1, keepdim=True) / count
+    return torch.where(members, x - mean, 0)

@@ -1,7 +1,7 @@
 """What a value difference should be, from rewards and differences at successors (Sec. 3.3).
 
-Targets are constants of a rollout: no gradient flows through them. Each is antisymmetric to the
-last bit, y(i, j) = −y(j, i), when `delta` is.
+Targets are constants of a rollout: no gradient flows through them. Those of Δ are antisymmetric to
+the last bit, y(i, j) = −y(j, i), when `delta` is.
 """
 
 from typing import Literal, get_args
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from relval.relative._checks import (
+    check_one_per_state,
     check_same_shape,
     check_steps,
     check_unit_interval,
@@ -46,7 +47,8 @@ def one_step_targets(
     Returns:
       Targets in the shape of `i`.
     """
-    _check_pairs(traj, i, j, both_terminal)
+    _check_pairs(traj, i, j)
+    check_both_terminal(both_terminal)
     check_unit_interval("gamma", gamma)
     rewards = traj.rewards.flatten()
     return (
@@ -84,18 +86,14 @@ def n_step_targets(
     Returns:
       Targets in the shape of `i`.
     """
-    _check_pairs(traj, i, j, both_terminal)
+    _check_pairs(traj, i, j)
+    check_both_terminal(both_terminal)
     check_unit_interval("gamma", gamma)
     check_steps("n", n)
-    rewards = traj.rewards.flatten()
     last = _shared_steps(traj, i, j).clamp(max=n) - 1
-    total = torch.zeros_like(rewards[i])
-    for m in range(min(n, traj.steps)):
-        ahead = last.clamp(max=m) * traj.envs
-        difference = gamma**m * (rewards[i + ahead] - rewards[j + ahead])
-        total += torch.where(m <= last, difference, 0)
+    total = _reward_differences(traj, i, j, last, n=n, gamma=gamma)
     i, j = i + last * traj.envs, j + last * traj.envs
-    discount = _powers(gamma, traj.steps + 1, like=rewards)[last + 1]
+    discount = _powers(gamma, traj.steps + 1, like=traj.rewards)[last + 1]
     return total + discount * _successor_differences(delta, traj, i, j, both_terminal)
 
 
@@ -132,7 +130,8 @@ def lambda_targets(
     Returns:
       Targets in the shape of `i`.
     """
-    _check_pairs(traj, i, j, both_terminal)
+    _check_pairs(traj, i, j)
+    check_both_terminal(both_terminal)
     check_unit_interval("gamma", gamma)
     check_unit_interval("lam", lam)
     rewards = traj.rewards.flatten()
@@ -145,6 +144,59 @@ def lambda_targets(
         blend = torch.where(m < last, (1 - lam) * bootstrap + lam * target, bootstrap)
         target = rewards[i_m] - rewards[j_m] + gamma * blend
     return target
+
+
+@torch.no_grad()
+def discounted_targets(
+    values: Tensor, traj: Trajectories, i: Tensor, j: Tensor, *, n: int, gamma: float
+) -> Tensor:
+    """n-step targets for the discounted difference Δ_γ(i, j) = γ V(s_i) − V(s_j) (Eq. 14).
+
+    y = Σ_{m<k} γ^m (γ r_{i+m} − r_{j+m}) + γ^k (γ v_i − v_j), where k is as in `n_step_targets`
+    and v is the value of the state after the last of the k transitions, zero if it is terminal.
+    Not antisymmetric: y(i, i) is not zero.
+
+    Args:
+      values: One value per state number under the behaviour parameters, `[S]`.
+      traj: The rollout.
+      i: Transition numbers, any shape.
+      j: Transition numbers, the shape of `i`.
+      n: Steps at most, at least 1.
+      gamma: Discount in [0, 1].
+
+    Returns:
+      Targets in the shape of `i`.
+    """
+    _check_pairs(traj, i, j)
+    check_one_per_state("values", values, traj.num_states)
+    check_unit_interval("gamma", gamma)
+    check_steps("n", n)
+    last = _shared_steps(traj, i, j).clamp(max=n) - 1
+    total = _reward_differences(traj, i, j, last, n=n, gamma=gamma, weight=gamma)
+    i, j = i + last * traj.envs, j + last * traj.envs
+    following = torch.where(traj.terminated, 0, values[traj.successor]).flatten()
+    discount = _powers(gamma, traj.steps + 1, like=traj.rewards)[last + 1]
+    return total + discount * (gamma * following[i] - following[j])
+
+
+def _reward_differences(
+    traj: Trajectories,
+    i: Tensor,
+    j: Tensor,
+    last: Tensor,
+    *,
+    n: int,
+    gamma: float,
+    weight: float = 1.0,
+) -> Tensor:
+    """Σ_{m<=last} γ^m (weight r_{i+m} − r_{j+m})."""
+    rewards = traj.rewards.flatten()
+    total = torch.zeros_like(rewards[i])
+    for m in range(min(n, traj.steps)):
+        ahead = last.clamp(max=m) * traj.envs
+        difference = gamma**m * (weight * rewards[i + ahead] - rewards[j + ahead])
+        total += torch.where(m <= last, difference, 0)
+    return total
 
 
 def _successor_differences(
@@ -176,11 +228,10 @@ def _powers(base: float, count: int, *, like: Tensor) -> Tensor:
     return base ** torch.arange(count, device=like.device, dtype=like.dtype)
 
 
-def _check_pairs(traj: Trajectories, i: Tensor, j: Tensor, both_terminal: str) -> None:
+def _check_pairs(traj: Trajectories, i: Tensor, j: Tensor) -> None:
     check_same_shape("i", i, "j", j)
     check_transitions("i", i, traj)
     check_transitions("j", j, traj)
-    check_both_terminal(both_terminal)
 
 
 def check_both_terminal(both_terminal: str) -> None:

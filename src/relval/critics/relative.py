@@ -1,0 +1,173 @@
+"""The paper's critic: value differences, learned from pairs of states (Sec. 3 to 5)."""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from relval.critics.base import (
+    Critic,
+    CriticConfig,
+    Evaluation,
+    Minibatch,
+    Rollout,
+    shuffled_parts,
+)
+from relval.networks import OddHead, score_head
+from relval.relative import (
+    AllPairs,
+    Delta,
+    LinearDelta,
+    gae,
+    lambda_targets,
+    n_step_targets,
+    one_step_targets,
+    pair_loss,
+    ranked_values,
+    sample_pairs,
+    telescoped_values,
+)
+from relval.relative.targets import BothTerminal
+
+
+@dataclass(frozen=True)
+class RelativeConfig(CriticConfig):
+    """Value differences Δ(s, s'), learned from pairs with the mean squared error."""
+
+    coefficient: float = 0.3
+    """Weight of the critic's loss. The paper prints 1.25; see the presets."""
+    head: Literal["linear", "mlp"] = "linear"
+    """Difference of one score per state (the paper's), or an odd function of embeddings."""
+    pairs: Literal["random", "biased", "all"] = "biased"
+    """Partners drawn from the batch, some of them from the own episode, or all in the minibatch."""
+    same_episode: float = 0.33
+    """With biased pairs: the probability of a partner from the own episode."""
+    target: Literal["one-step", "n-step", "lambda"] = "n-step"
+    """What the differences are regressed on."""
+    n: int = 5
+    """Steps of n-step targets."""
+    target_lam: float = 0.95
+    """λ of λ-return targets."""
+    both_terminal: BothTerminal = "zero"
+    """What two terminal successors differ by: nothing, or what Eq. 20 derives."""
+    anchor: Literal["zero", "rank"] = "rank"
+    """Where relative values start: at zero, or ranked by their start states (Sec. 4)."""
+    clip: float | None = 0.15
+    """Largest departure from the old difference that the loss rewards; None for no limit."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs(Minibatch):
+    i: Tensor
+    j: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    old: Delta
+    targets: Callable[[Tensor, Tensor], Tensor]
+    advantages: Tensor
+    all_pairs: AllPairs | None
+
+
+class RelativeCritic(Critic[_Prepared]):
+    """Pairs of states, their targets, and R-GAE under an anchor."""
+
+    def __init__(self, config: RelativeConfig, features: int, actions: int) -> None:
+        super().__init__()
+        self.config: RelativeConfig = config
+        self.head = score_head(features) if config.head == "linear" else OddHead(features)
+
+    @property
+    def in_closed_form(self) -> bool:
+        """Whether the mean over all pairs needs no pairs: linear, unclipped, n-step targets."""
+        return (
+            self.config.pairs == "all"
+            and self.config.head == "linear"
+            and self.config.clip is None
+            and self.config.target != "lambda"
+        )
+
+    def remember(self, features: Tensor) -> Tensor:
+        """The score, or for a head that is not linear the features themselves."""
+        return self.head(features).squeeze(-1) if self.config.head == "linear" else features
+
+    def prepare(self, rollout: Rollout, *, gamma: float, lam: float) -> _Prepared:
+        """Old differences, targets for any pair, and relative advantages."""
+        config, traj = self.config, rollout.traj
+        old = self._frozen(rollout.memory)
+        anchored = ranked_values if config.anchor == "rank" else telescoped_values
+        with torch.no_grad():
+            values = anchored(old, traj)
+        n = 1 if config.target == "one-step" else config.n
+        if config.target == "lambda":
+            targets = partial(lambda_targets, old, traj, lam=config.target_lam)
+        elif n == 1:
+            targets = partial(one_step_targets, old, traj)
+        else:
+            targets = partial(n_step_targets, old, traj, n=n)
+        return _Prepared(
+            old=old,
+            targets=partial(targets, gamma=gamma, both_terminal=config.both_terminal),
+            advantages=gae(traj, values, gamma=gamma, lam=lam).flatten(),
+            all_pairs=AllPairs(
+                rollout.memory, traj, n=n, gamma=gamma, both_terminal=config.both_terminal
+            )
+            if self.in_closed_form
+            else None,
+        )
+
+    def minibatches(
+        self, rollout: Rollout, prepared: _Prepared, size: int, generator: torch.Generator
+    ) -> Iterator[Minibatch]:
+        """Shuffled transitions, each part with its partners, drawn anew in each epoch."""
+        traj = rollout.traj
+        for part in shuffled_parts(traj.transitions, size, generator):
+            if self.in_closed_form:
+                yield Minibatch(part, part)
+            elif self.config.pairs == "all":
+                i, j = torch.meshgrid(part, part, indexing="ij")
+                yield _Pairs(part, part, i, j)
+            else:
+                p = self.config.same_episode if self.config.pairs == "biased" else 0.0
+                j = sample_pairs(traj, part, same_episode=p, generator=generator)
+                yield _Pairs(part, torch.cat([part, j]), part, j)
+
+    def evaluate(self, prepared: _Prepared, minibatch: Minibatch, features: Tensor) -> Evaluation:
+        """The loss over the minibatch's pairs."""
+        advantages = self.scale(prepared.advantages[minibatch.transitions])
+        if prepared.all_pairs is not None:
+            scores = self.head(features).squeeze(-1)
+            return Evaluation(prepared.all_pairs.loss(scores, minibatch.transitions), advantages)
+        assert isinstance(minibatch, _Pairs)
+        with torch.no_grad():
+            target = prepared.targets(minibatch.i, minibatch.j)
+            old = prepared.old(minibatch.i, minibatch.j) if self.config.clip is not None else None
+        loss = pair_loss(
+            self._differences(features, len(minibatch.transitions)),
+            target,
+            old=old,
+            clip=self.config.clip,
+        )
+        return Evaluation(loss, advantages)
+
+    def _differences(self, features: Tensor, count: int) -> Tensor:
+        """Predicted differences: of each state to its partner, or of all to all."""
+        if self.config.head == "linear":
+            features = self.head(features).squeeze(-1)
+        if self.config.pairs == "all":
+            difference = features[:, None] - features[None, :]
+        else:
+            difference = features[:count] - features[count:]
+        return difference if self.config.head == "linear" else self.head(difference)
+
+    def _frozen(self, memory: Tensor) -> Delta:
+        """The differences as the behaviour parameters see them, whatever is learned later."""
+        if self.config.head == "linear":
+            return LinearDelta(memory)
+        head = copy.deepcopy(self.head).requires_grad_(False)
+        return lambda a, b: head(memory[a] - memory[b])

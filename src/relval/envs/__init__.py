@@ -1,0 +1,106 @@
+"""Vector environments from names, and their states for checkpoints."""
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from relval.envs import minatar
+from relval.envs.normalise import Normaliser as Normaliser
+from relval.envs.random_state import capture as _capture_generator
+from relval.envs.random_state import restore as _restore_generator
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """How environments are made and seen."""
+
+    num_envs: int = 8
+    """Environments side by side."""
+    normalise_observations: bool = False
+    """Shift and scale observations by running statistics."""
+    normalise_rewards: bool = False
+    """Divide rewards by the running spread of discounted returns."""
+    sticky_actions: float = 0.1
+    """MinAtar: probability that the last action is repeated in place of the chosen one."""
+    ramping: bool = True
+    """MinAtar: let the difficulty rise during an episode."""
+
+
+def make(name: str, config: EnvConfig, *, render: bool = False) -> VectorEnv[Any, Any, Any]:
+    """The vector environment of a name: `MinAtar/Breakout`, or any Gymnasium id."""
+    if name.startswith(minatar.PREFIX):
+        return minatar.MinAtarVectorEnv(
+            minatar.game(name),
+            config.num_envs,
+            sticky_actions=config.sticky_actions,
+            ramping=config.ramping,
+            render_mode="rgb_array" if render else None,
+        )
+    if name not in gym.registry:
+        known = [*gym.registry, *minatar.names()]
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"there is no environment {name!r}{hint}")
+    render_mode = "rgb_array" if render else None
+    try:
+        if gym.spec(name).entry_point == _CARTPOLE and not render:
+            envs = gym.make_vec(name, config.num_envs, vectorization_mode="vector_entry_point")
+        else:
+            envs = gym.make_vec(
+                name,
+                config.num_envs,
+                vectorization_mode="sync",
+                vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+                render_mode=render_mode,
+            )
+    except gym.error.DependencyNotInstalled as error:
+        raise ModuleNotFoundError(f"{name} needs a package that is missing: {error}") from error
+    return envs
+
+
+_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+
+
+def autoreset_mode(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """How a vector environment begins the next episode."""
+    mode = envs.metadata.get("autoreset_mode")
+    if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+        raise ValueError(
+            f"the vector environment's metadata must name its auto-reset mode, next-step or "
+            f"same-step, got {mode!r}"
+        )
+    return AutoresetMode(mode)
+
+
+def capture(envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
+    """The state of all environments, as JSON holds it; None where they offer none."""
+    if isinstance(envs, minatar.MinAtarVectorEnv):
+        return envs.capture()
+    if isinstance(envs.unwrapped, CartPoleVectorEnv):
+        cartpole = envs.unwrapped
+        assert cartpole.state is not None
+        return {
+            "state": cartpole.state.tolist(),
+            "steps": cartpole.steps.tolist(),
+            "prev_done": cartpole.prev_done.tolist(),
+            "random": _capture_generator(cartpole.np_random),
+        }
+    return None
+
+
+def restore(envs: VectorEnv[Any, Any, Any], state: dict[str, Any]) -> None:
+    """Puts environments back into a captured state."""
+    if isinstance(envs, minatar.MinAtarVectorEnv):
+        envs.restore(state)
+        return
+    cartpole = envs.unwrapped
+    assert isinstance(cartpole, CartPoleVectorEnv)
+    cartpole.state = np.array(state["state"])
+    cartpole.steps = np.array(state["steps"], dtype=np.int32)
+    cartpole.prev_done = np.array(state["prev_done"], dtype=np.bool_)
+    _restore_generator(cartpole.np_random, state["random"])

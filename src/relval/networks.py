@@ -1,0 +1,267 @@
+"""Encoders, policy heads and critic heads."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """What observations become before the heads see them."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the layers for vector observations."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Between the layers for vector observations."""
+    shared: bool = True
+    """One encoder for policy and critic, as in the paper, or one for each."""
+
+
+def initialised(layer: Layer, gain: float) -> Layer:
+    """The layer with orthogonal weights of the given gain, and no bias."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Encoder(nn.Module):
+    """From observations `[B, ...]`, as stored, to features `[B, features]`."""
+
+    def __init__(self, layers: nn.Sequential, scale: float, features: int) -> None:
+        super().__init__()
+        self.layers = layers
+        self.scale = scale
+        self.features = features
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features of a batch of observations."""
+        x = observations if observations.is_floating_point() else observations.float()
+        features: Tensor = self.layers(x * self.scale if self.scale != 1 else x)
+        return features
+
+
+def make_encoder(space: gym.Space[np.ndarray], config: NetworkConfig) -> Encoder:
+    """The encoder that suits an observation space."""
+    if not isinstance(space, gym.spaces.Box):
+        raise ValueError(
+            f"observations must form a Box, got {space}; flatten or one-hot encode them with a "
+            "Gymnasium wrapper"
+        )
+    if space.shape == (4, 84, 84):
+        return _nature_cnn()
+    if len(space.shape) == 3 and space.shape[1:] == (10, 10):
+        return _minatar_cnn(space.shape[0])
+    return _mlp(math.prod(space.shape), config)
+
+
+def _nature_cnn() -> Encoder:
+    """The network of Mnih et al. (2015), on four grey frames."""
+    root_2 = math.sqrt(2)
+    layers = nn.Sequential(
+        initialised(nn.Conv2d(4, 32, 8, stride=4), root_2),
+        nn.ReLU(),
+        initialised(nn.Conv2d(32, 64, 4, stride=2), root_2),
+        nn.ReLU(),
+        initialised(nn.Conv2d(64, 64, 3), root_2),
+        nn.ReLU(),
+        nn.Flatten(),
+        initialised(nn.Linear(64 * 7 * 7, 512), root_2),
+        nn.ReLU(),
+    )
+    return Encoder(layers, scale=1 / 255, features=512)
+
+
+def _minatar_cnn(channels: int) -> Encoder:
+    """The network of Young and Tian (2019), on binary planes."""
+    layers = nn.Sequential(
+        initialised(nn.Conv2d(channels, 16, 3), math.sqrt(2)),
+        nn.ReLU(),
+        nn.Flatten(),
+        initialised(nn.Linear(16 * 8 * 8, 128), math.sqrt(2)),
+        nn.ReLU(),
+    )
+    return Encoder(layers, scale=1.0, features=128)
+
+
+def _mlp(inputs: int, config: NetworkConfig) -> Encoder:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for width in config.hidden:
+        layers.append(initialised(nn.Linear(inputs, width), math.sqrt(2)))
+        layers.append(nn.Tanh() if config.activation == "tanh" else nn.ReLU())
+        inputs = width
+    return Encoder(nn.Sequential(*layers), scale=1.0, features=inputs)
+
+
+class Policy(nn.Module):
+    """A head whose `outputs` describe a distribution over actions.
+
+    Actions are a function of outputs and noise, so that the noise of a whole rollout can be drawn
+    at once.
+    """
+
+    outputs: int
+    """How many numbers describe one distribution."""
+    noise_size: int
+    """How many numbers one action is drawn with."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The outputs for features, `[..., outputs]`."""
+        raise NotImplementedError
+
+    def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
+        """Noise for actions, `[*shape, noise_size]`."""
+        raise NotImplementedError
+
+    def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """The actions that the noise picks."""
+        raise NotImplementedError
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """The likeliest actions."""
+        raise NotImplementedError
+
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """Log-probability (density) of each action."""
+        raise NotImplementedError
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """Entropy of each distribution."""
+        raise NotImplementedError
+
+    def to_environment(self, actions: Tensor) -> np.ndarray:
+        """The actions as an environment takes them."""
+        return actions.cpu().numpy()
+
+
+class CategoricalPolicy(Policy):
+    """Discrete actions; the outputs are logits."""
+
+    def __init__(self, features: int, actions: int) -> None:
+        super().__init__()
+        self.outputs = self.noise_size = actions
+        self.head = initialised(nn.Linear(features, actions), 0.01)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits, `[..., actions]`."""
+        logits: Tensor = self.head(features)
+        return logits
+
+    def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
+        """Standard Gumbel noise."""
+        noise = torch.empty(*shape, self.noise_size, device=generator.device)
+        return -noise.exponential_(generator=generator).log()
+
+    def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """The action whose perturbed logit is the largest."""
+        return (outputs + noise).argmax(-1)
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """The action with the largest logit."""
+        return outputs.argmax(-1)
+
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """Log-probability of each action."""
+        return outputs.log_softmax(-1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """Entropy in nats."""
+        log_probabilities = outputs.log_softmax(-1)
+        return -(log_probabilities.exp() * log_probabilities).sum(-1)
+
+
+class GaussianPolicy(Policy):
+    """Continuous actions, independent and with a spread that does not depend on the state.
+
+    The outputs are means, then log standard deviations. Environments get actions clipped to their
+    bounds; learning sees them as they were drawn.
+    """
+
+    def __init__(self, features: int, space: gym.spaces.Box) -> None:
+        super().__init__()
+        self.noise_size = math.prod(space.shape)
+        self.outputs = 2 * self.noise_size
+        self.shape, self.low, self.high = space.shape, space.low, space.high
+        self.head = initialised(nn.Linear(features, self.noise_size), 0.01)
+        self.log_std = nn.Parameter(torch.zeros(self.noise_size))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Means and log standard deviations, `[..., 2 * dimensions]`."""
+        mean = self.head(features)
+        return torch.cat([mean, self.log_std.expand_as(mean)], -1)
+
+    def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
+        """Standard normal noise."""
+        return torch.randn(*shape, self.noise_size, generator=generator, device=generator.device)
+
+    def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """Mean plus noise, scaled."""
+        mean, log_std = outputs.chunk(2, -1)
+        return mean + log_std.exp() * noise
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """The mean."""
+        return outputs.chunk(2, -1)[0]
+
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """Log-density, summed over dimensions."""
+        mean, log_std = outputs.chunk(2, -1)
+        z = (actions - mean) / log_std.exp()
+        return -(0.5 * z.square() + log_std + 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """Differential entropy in nats."""
+        return (outputs.chunk(2, -1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+    def to_environment(self, actions: Tensor) -> np.ndarray:
+        """The actions, clipped to the space's bounds."""
+        unbounded = actions.cpu().numpy().reshape(*actions.shape[:-1], *self.shape)
+        return np.clip(unbounded, self.low, self.high)
+
+
+def make_policy(features: int, space: gym.Space[np.ndarray]) -> Policy:
+    """The policy head that suits an action space."""
+    if isinstance(space, gym.spaces.Discrete):
+        return CategoricalPolicy(features, int(space.n))
+    if isinstance(space, gym.spaces.Box):
+        return GaussianPolicy(features, space)
+    raise ValueError(f"actions must form a Discrete or Box space, got {space}")
+
+
+def value_head(features: int) -> nn.Linear:
+    """One value per state."""
+    return initialised(nn.Linear(features, 1), 1.0)
+
+
+def score_head(features: int) -> nn.Linear:
+    """One score per state, of which only differences count, so without a bias (Sec. 5.1)."""
+    return initialised(nn.Linear(features, 1, bias=False), 1.0)
+
+
+class OddHead(nn.Module):
+    """An odd function of a difference of features: bias-free layers with tanh (Sec. 5.1)."""
+
+    def __init__(self, features: int, hidden: int = 64) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            initialised(nn.Linear(features, hidden, bias=False), 1.0),
+            nn.Tanh(),
+            initialised(nn.Linear(hidden, 1, bias=False), 1.0),
+        )
+
+    def forward(self, difference: Tensor) -> Tensor:
+        """Φ(f(a) − f(b)), `[...]`."""
+        result: Tensor = self.layers(difference).squeeze(-1)
+        return result
+
+
+def advantage_head(features: int, actions: int) -> nn.Linear:
+    """One raw advantage per action, before centring (DAE)."""
+    return initialised(nn.Linear(features, actions), 0.1)
