@@ -1,15 +1,132 @@
 """The command line."""
 
+import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from relval import __version__
 
+if TYPE_CHECKING:
+    from relval.runs import Config, Run
+
 # Commands import what they run themselves, so that `relval --help` need not wait for PyTorch.
+
+
+def train() -> int:
+    """Train PPO with a critic on an environment; `relval train --help` tells how."""
+    from relval.runs import configure, resume
+    from relval.runs import train as train_anew
+
+    names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    names.add_argument("--critic", default="relative")
+    names.add_argument("--preset", default=None)
+    names.add_argument("--resume", default=None)
+    chosen, rest = names.parse_known_args(sys.argv[2:])
+    env = rest.pop(0) if rest and not rest[0].startswith("-") else None
+    if chosen.resume is not None:
+        options = tyro.cli(_ResumeOptions, prog="relval train --resume DIR", args=rest)
+        run = resume(chosen.resume, quiet=options.quiet, wandb=options.wandb)
+        return _report(run)
+    asked_for_help = "-h" in rest or "--help" in rest
+    if env is None and not asked_for_help:
+        raise ValueError(
+            "which environment? For example: relval train CartPole-v1 --critic relative"
+        )
+    default = configure(env or "CartPole-v1", chosen.critic, preset=chosen.preset)
+    options = tyro.cli(
+        _train_options(default),
+        prog="relval train ENV [--critic NAME] [--preset NAME]",
+        description=_train_description(),
+        args=rest,
+    )
+    run = train_anew(options.config, options.out, quiet=options.quiet, wandb=options.wandb)
+    return _report(run)
+
+
+@dataclass(frozen=True)
+class _ResumeOptions:
+    quiet: bool = False
+    """Show no progress."""
+    wandb: bool = False
+    """Send curves to Weights & Biases too."""
+
+
+def _train_options(default: "Config") -> type:
+    """The options of `relval train`, with the values of a preset as defaults."""
+    from relval.runs import Config
+
+    @dataclass(frozen=True)
+    class Options(_ResumeOptions):
+        out: Path | None = None
+        """The run's folder; by default one under runs, named for environment, critic and seed."""
+        config: Annotated[Config, tyro.conf.arg(name="")] = default
+
+    return Options
+
+
+def _train_description() -> str:
+    from relval.critics import CRITICS
+    from relval.runs import PRESETS
+
+    presets = "; ".join(f"{name}: {preset.summary}" for name, preset in PRESETS.items())
+    return (
+        "Train PPO with a critic on an environment. ENV is a Gymnasium id, or MinAtar/Breakout and "
+        f"the like. Critics: {', '.join(CRITICS)}. Presets, by default the one that suits the "
+        f"environment: {presets}. A run that was stopped goes on with: relval train --resume DIR."
+    )
+
+
+def _report(run: "Run") -> int:
+    summary = run.summary
+    score = "no episode ended" if summary["score"] is None else f"score {summary['score']:,.2f}"
+    print(f"{score} after {summary['steps']:,} steps; the run is in {run.folder}")
+    return 0
+
+
+def evaluate(
+    run: tyro.conf.Positional[Path],
+    episodes: int = 100,
+    seed: int = 0,
+    deterministic: bool = False,
+) -> int:
+    """Play whole episodes with a run's newest checkpoint, and print its mean score.
+
+    Args:
+        run: The run's folder.
+        episodes: How many episodes.
+        seed: Of the environments.
+        deterministic: Take the likeliest action in place of drawing one.
+    """
+    from relval.runs import evaluate, load
+
+    scores = evaluate(load(run), episodes, seed=seed, deterministic=deterministic)
+    print(
+        f"score {scores.mean:,.2f} ± {scores.margin:,.2f} (mean of {episodes} episodes, 95%), "
+        f"from {min(scores.scores):,.2f} to {max(scores.scores):,.2f}, "
+        f"{sum(scores.lengths) / episodes:,.0f} steps on average"
+    )
+    return 0
+
+
+def video(run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 0) -> int:
+    """Play one episode with a run's newest checkpoint, and write it as an animated GIF.
+
+    Args:
+        run: The run's folder.
+        out: The file; by default video.gif in the run's folder.
+        seed: Of the environment.
+    """
+    from relval.runs import load, record
+
+    path = out or run / "video.gif"
+    score, frames = record(load(run), path, seed=seed)
+    print(f"score {score:,.2f} in {frames:,} frames: {path}")
+    return 0
 
 
 def theory(out: Path = Path("out/theory")) -> int:
@@ -38,13 +155,37 @@ def bench(what: tyro.conf.Positional[Literal["math"]]) -> int:
     return 0
 
 
+COMMANDS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "eval": evaluate,
+    "video": video,
+    "theory": theory,
+    "bench": bench,
+}
+
+
 def main() -> None:
     """Runs the command that the arguments name."""
     if sys.argv[1:] == ["--version"]:
         print(f"relval {__version__}")
         return
-    commands: dict[str, Callable[..., int]] = {"theory": theory, "bench": bench}
-    status = tyro.extras.subcommand_cli_from_dict(
-        commands, prog="relval", description="Relative Value Learning."
-    )
+    try:
+        if sys.argv[1:2] == ["train"]:
+            status = train()
+        else:
+            status = tyro.extras.subcommand_cli_from_dict(
+                COMMANDS, prog="relval", description="Relative Value Learning."
+            )
+    except (ArithmeticError, OSError, ImportError, RuntimeError, ValueError) as error:
+        print(f"relval: {error}", file=sys.stderr)
+        status = 2
+    except Exception as error:
+        from relval.runs import InterruptedRunError
+
+        if not isinstance(error, InterruptedRunError):
+            raise
+        print(error, file=sys.stderr)
+        status = 130
+    except KeyboardInterrupt:
+        status = 130
     sys.exit(status)

@@ -223,7 +223,8 @@ class GaussianPolicy(Policy):
     def to_environment(self, actions: Tensor) -> np.ndarray:
         """The actions, clipped to the space's bounds."""
         unbounded = actions.cpu().numpy().reshape(*actions.shape[:-1], *self.shape)
-        return np.clip(unbounded, self.low, self.high)
+        clipped: np.ndarray = np.clip(unbounded, self.low, self.high)
+        return clipped
 
 
 def make_policy(features: int, space: gym.Space[np.ndarray]) -> Policy:

@@ -1,7 +1,7 @@
 """Proximal policy optimisation (Schulman et al., 2017) around a critic of your choice.
 
-A rollout goes one way: `Collector.collect`, then `update`, which lets the critic prepare the rollout,
-deal out minibatches, and judge each of them.
+A rollout goes one way: `Collector.collect`, then `update`, which lets the critic prepare the
+rollout, deal out minibatches, and judge each of them.
 """
 
 import time

@@ -98,8 +98,7 @@ def restore(envs: VectorEnv[Any, Any, Any], state: dict[str, Any]) -> None:
     if isinstance(envs, minatar.MinAtarVectorEnv):
         envs.restore(state)
         return
-    cartpole = envs.unwrapped
-    assert isinstance(cartpole, CartPoleVectorEnv)
+    cartpole: Any = envs.unwrapped
     cartpole.state = np.array(state["state"])
     cartpole.steps = np.array(state["steps"], dtype=np.int32)
     cartpole.prev_done = np.array(state["prev_done"], dtype=np.bool_)

@@ -76,7 +76,7 @@ class MinAtarVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Starts all games; with a seed, from new random streams."""
         if seed is not None:
@@ -107,7 +107,7 @@ class MinAtarVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def render(self) -> tuple[np.ndarray, ...]:
         """Each game as a picture, one hue for each kind of thing."""
-        channels = self.single_observation_space.shape[0]
+        channels = self.games[0].state_shape()[2]
         palette = [colorsys.hls_to_rgb(c / channels, 0.55, 0.8) for c in range(channels)]
         colours = (255 * np.array([(0.07, 0.08, 0.1), *palette])).astype(np.uint8)
         layers = np.arange(1, channels + 1)[:, None, None]

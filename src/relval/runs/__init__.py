@@ -1,0 +1,14 @@
+"""Runs: configuration, training, checkpoints, curves, evaluation, video."""
+
+from relval.runs.config import Config as Config
+from relval.runs.evaluate import Scores as Scores
+from relval.runs.evaluate import evaluate as evaluate
+from relval.runs.evaluate import record as record
+from relval.runs.presets import PRESETS as PRESETS
+from relval.runs.presets import configure as configure
+from relval.runs.run import InterruptedRunError as InterruptedRunError
+from relval.runs.run import Policy as Policy
+from relval.runs.run import Run as Run
+from relval.runs.run import load as load
+from relval.runs.run import resume as resume
+from relval.runs.run import train as train

@@ -1,0 +1,109 @@
+"""What a trained policy is worth, and what it looks like."""
+
+import math
+import os
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from PIL import Image
+
+from relval import envs
+from relval.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of whole episodes."""
+
+    scores: list[float]
+    lengths: list[int]
+
+    @property
+    def mean(self) -> float:
+        """Mean score."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def margin(self) -> float:
+        """Half the width of a 95% interval for the mean; infinite for a single episode."""
+        if len(self.scores) < 2:
+            return math.inf
+        return 1.96 * statistics.stdev(self.scores) / math.sqrt(len(self.scores))
+
+
+def evaluate(
+    run: Run, episodes: int = 100, *, seed: int = 0, deterministic: bool = False
+) -> Scores:
+    """Plays whole episodes in new environments.
+
+    Each environment plays the same number of episodes, so that short ones do not crowd out long
+    ones.
+
+    Args:
+      run: Its newest checkpoint is played.
+      episodes: How many.
+      seed: Of the environments; those of training are never met again.
+      deterministic: Take the likeliest action, in place of drawing one as in training.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    count = min(episodes, run.config.envs.num_envs)
+    made = envs.make(run.config.env, replace(run.config.envs, num_envs=count))
+    next_step = envs.autoreset_mode(made) is AutoresetMode.NEXT_STEP
+    due = np.array([episodes // count + (n < episodes % count) for n in range(count)])
+    policy = run.policy
+    policy.generator.manual_seed(seed)
+    fresh = np.random.SeedSequence([run.config.seed, seed, 1])
+    observations, _ = made.reset(seed=int(fresh.generate_state(1)[0]))
+    totals, lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
+    ignored = np.zeros(count, dtype=np.bool_)
+    finished = Scores([], [])
+    while due.any():
+        actions = policy(observations, deterministic=deterministic)
+        observations, rewards, terminated, truncated, _ = made.step(actions)
+        totals += rewards
+        lengths += ~ignored
+        ended = terminated | truncated
+        for n in ended.nonzero()[0]:
+            if due[n]:
+                due[n] -= 1
+                finished.scores.append(float(totals[n]))
+                finished.lengths.append(int(lengths[n]))
+        totals[ended], lengths[ended] = 0.0, 0
+        if next_step:
+            ignored = ended
+    made.close()
+    return finished
+
+
+def record(run: Run, path: Path, *, seed: int = 0, max_steps: int = 2000) -> tuple[float, int]:
+    """Plays one episode and writes it as an animated GIF; returns its score and frames."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a screen
+    made = envs.make(run.config.env, replace(run.config.envs, num_envs=1), render=True)
+    observations, _ = made.reset(seed=seed)
+    frames, score = [_frame(made.render())], 0.0
+    for _ in range(max_steps):
+        actions = run.policy(observations)
+        observations, rewards, terminated, truncated, _ = made.step(actions)
+        score += float(rewards[0])
+        if terminated[0] or truncated[0]:
+            break
+        frames.append(_frame(made.render()))
+    speed = made.metadata.get("render_fps", 30)
+    made.close()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frames[0].save(
+        path, save_all=True, append_images=frames[1:], duration=max(20, 1000 // speed), loop=0
+    )
+    return score, len(frames)
+
+
+def _frame(rendered: object) -> Image.Image:
+    """The picture of the only environment, small enough to share."""
+    assert isinstance(rendered, tuple | list)
+    picture = Image.fromarray(np.asarray(rendered[0]))
+    picture.thumbnail((400, 400))
+    return picture.convert("P", palette=Image.Palette.ADAPTIVE)

@@ -1,0 +1,258 @@
+"""Named settings, each number with the place it comes from."""
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium as gym
+
+from relval.critics import (
+    CRITICS,
+    AbsoluteConfig,
+    CriticConfig,
+    DAEConfig,
+    DiscountedConfig,
+    RelativeConfig,
+)
+from relval.envs import EnvConfig, minatar
+from relval.networks import NetworkConfig
+from relval.ppo import PPOConfig
+from relval.runs.config import Config
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings for a family of environments, and for each critic that they were made for."""
+
+    summary: str
+    critics: dict[str, CriticConfig]
+    ppo: PPOConfig
+    network: NetworkConfig
+    envs: EnvConfig
+    total_steps: int
+
+
+# "Relative Value Learning" (ICLR 2026), App. D, Table 3, unless said otherwise.
+_PAPER_PPO = PPOConfig(
+    gamma=0.99,
+    lam=0.95,
+    clip=0.1,
+    epochs=5,
+    minibatch=128,
+    steps=128,
+    learning_rate=2.5e-4,
+    adam_eps=1e-5,
+    entropy=0.01,
+    max_grad_norm=0.5,
+    anneal_learning_rate=False,  # not mentioned
+    anneal_clip=False,  # not mentioned
+)
+_PAPER_RELATIVE = RelativeConfig(
+    coefficient=1.25,
+    clip=0.15,
+    target="n-step",  # Sec. 5
+    n=5,
+    pairs="biased",  # App. D, "Additional Hyperparameters Details"
+    same_episode=0.33,  # the same
+    head="linear",  # Sec. 5.1
+    anchor="rank",  # Sec. 4.1
+    both_terminal="zero",  # Sec. 3.3
+    normalise_advantages=True,  # not mentioned; usual in PPO for Atari
+)
+_ATARI_NETWORK = NetworkConfig(shared=True)  # Sec. 5.1
+_ATARI_ENVS = EnvConfig(num_envs=8)
+_ATARI_STEPS = 10_000_000  # Sec. 6: 40M frames
+
+PRESETS: dict[str, Preset] = {
+    "paper": Preset(
+        summary="Relative Value Learning as printed",
+        critics={"relative": _PAPER_RELATIVE},
+        ppo=_PAPER_PPO,
+        network=_ATARI_NETWORK,
+        envs=_ATARI_ENVS,
+        total_steps=_ATARI_STEPS,
+    ),
+    "relval": Preset(
+        summary="as the paper, but with a critic weight that lets the policy learn",
+        critics={
+            # On a shared encoder the printed weight, 1.25, drowns the policy's gradient.
+            "relative": replace(_PAPER_RELATIVE, coefficient=0.3),
+            "discounted": DiscountedConfig(coefficient=0.3),
+            "absolute": AbsoluteConfig(coefficient=0.5),
+            "dae": DAEConfig(),
+        },
+        ppo=_PAPER_PPO,
+        network=_ATARI_NETWORK,
+        envs=_ATARI_ENVS,
+        total_steps=_ATARI_STEPS,
+    ),
+    "ppo2017": Preset(
+        summary="PPO's own settings for Atari",
+        # Schulman et al. (2017), Table 5; the squared error is halved, as in the authors' code.
+        critics={"absolute": AbsoluteConfig(coefficient=1.0)},
+        ppo=PPOConfig(
+            steps=128,
+            epochs=3,
+            minibatch=32 * 8,
+            gamma=0.99,
+            lam=0.95,
+            clip=0.1,
+            anneal_clip=True,
+            learning_rate=2.5e-4,
+            anneal_learning_rate=True,
+            entropy=0.01,
+            adam_eps=1e-5,  # the authors' code
+            max_grad_norm=0.5,  # the authors' code
+        ),
+        network=_ATARI_NETWORK,
+        envs=EnvConfig(num_envs=8),
+        total_steps=_ATARI_STEPS,
+    ),
+    "cleanrl": Preset(
+        summary="CleanRL's settings for Atari",
+        # The defaults of CleanRL's ppo_atari.py.
+        critics={"absolute": AbsoluteConfig(coefficient=0.5, clip=0.1)},
+        ppo=PPOConfig(
+            steps=128,
+            epochs=4,
+            minibatch=128 * 8 // 4,
+            gamma=0.99,
+            lam=0.95,
+            clip=0.1,
+            learning_rate=2.5e-4,
+            anneal_learning_rate=True,
+            entropy=0.01,
+            adam_eps=1e-5,
+            max_grad_norm=0.5,
+        ),
+        network=_ATARI_NETWORK,
+        envs=EnvConfig(num_envs=8),
+        total_steps=_ATARI_STEPS,
+    ),
+    # The following were found on the environments that they are for; see docs/settings.md.
+    "classic": Preset(
+        summary="CartPole and other small tasks with discrete actions",
+        critics={
+            "absolute": AbsoluteConfig(),
+            "relative": RelativeConfig(clip=None),
+            "discounted": DiscountedConfig(clip=None),
+            "dae": DAEConfig(),
+        },
+        ppo=PPOConfig(
+            epochs=4,
+            minibatch=256,
+            clip=0.2,
+            learning_rate=1e-3,
+            anneal_learning_rate=True,
+            entropy=0.0,
+        ),
+        network=NetworkConfig(shared=False),
+        envs=EnvConfig(num_envs=8),
+        total_steps=300_000,
+    ),
+    "minatar": Preset(
+        summary="MinAtar",
+        critics={
+            "absolute": AbsoluteConfig(),
+            "relative": RelativeConfig(clip=None),
+            "discounted": DiscountedConfig(clip=None),
+            "dae": DAEConfig(),
+        },
+        ppo=PPOConfig(epochs=4, minibatch=256, clip=0.1, learning_rate=1e-3, entropy=0.01),
+        network=NetworkConfig(shared=True),
+        envs=EnvConfig(num_envs=8),
+        total_steps=1_000_000,
+    ),
+    "mujoco": Preset(
+        summary="continuous control",
+        critics={
+            "absolute": AbsoluteConfig(),
+            "relative": RelativeConfig(clip=None),
+            "discounted": DiscountedConfig(clip=None),
+            "dae": DAEConfig(),
+        },
+        ppo=PPOConfig(
+            steps=256,
+            epochs=10,
+            minibatch=64,
+            clip=0.2,
+            learning_rate=3e-4,
+            anneal_learning_rate=True,
+            entropy=0.0,
+        ),
+        network=NetworkConfig(shared=False),
+        envs=EnvConfig(num_envs=8, normalise_observations=True, normalise_rewards=True),
+        total_steps=1_000_000,
+    ),
+}
+
+
+def preset_for(env: str) -> str:
+    """The preset that an environment gets when none is named."""
+    if env.startswith(minatar.PREFIX):
+        return "minatar"
+    spec = gym.registry.get(env)
+    entry = str(spec.entry_point) if spec else ""
+    if "mujoco" in entry or "pendulum" in entry or "box2d" in entry:
+        return "mujoco"
+    if "classic_control" in entry or "toy_text" in entry:
+        return "classic"
+    return "relval"
+
+
+def configure(
+    env: str,
+    critic: str = "relative",
+    *,
+    preset: str | None = None,
+    seed: int = 1,
+    total_steps: int | None = None,
+    critic_options: dict[str, Any] | None = None,
+    ppo: dict[str, Any] | None = None,
+    network: dict[str, Any] | None = None,
+    envs: dict[str, Any] | None = None,
+    **others: Any,
+) -> Config:
+    """A configuration from names, with single values changed.
+
+    Example: `configure("CartPole-v1", "relative", seed=2, ppo={"clip": 0.1})`.
+
+    Args:
+      env: `MinAtar/Breakout` and the like, or any Gymnasium id.
+      critic: absolute, relative, discounted or dae.
+      preset: A name from `PRESETS`; by default the one that suits the environment.
+      seed: Of everything random in the run.
+      total_steps: Environment steps; by default the preset's.
+      critic_options: Changes to the critic's settings.
+      ppo: Changes to PPO's settings.
+      network: Changes to the network's settings.
+      envs: Changes to the environments' settings.
+      **others: Other fields of `Config`.
+    """
+    _check_name("critic", critic, CRITICS)
+    name = preset or preset_for(env)
+    _check_name("preset", name, PRESETS)
+    chosen = PRESETS[name]
+    if critic not in chosen.critics:
+        raise ValueError(
+            f"the preset {name!r} is for the critics {', '.join(chosen.critics)}, not for "
+            f"{critic!r}; leave the preset out, or choose another"
+        )
+    return Config(
+        env=env,
+        critic=replace(chosen.critics[critic], **critic_options or {}),
+        preset=name,
+        seed=seed,
+        total_steps=total_steps or chosen.total_steps,
+        envs=replace(chosen.envs, **envs or {}),
+        network=replace(chosen.network, **network or {}),
+        ppo=replace(chosen.ppo, **ppo or {}),
+        **others,
+    )
+
+
+def _check_name(what: str, name: str, known: Any) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, list(known), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+        raise ValueError(f"there is no {what} {name!r}; {hint}")

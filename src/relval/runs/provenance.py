@@ -1,0 +1,63 @@
+"""Where a run's numbers come from: versions, source and machine."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("relval", "torch", "gymnasium", "numpy", "minatar", "ale-py", "mujoco")
+
+
+def provenance() -> dict[str, Any]:
+    """Versions of all that matters, the state of the source, and the hardware."""
+    return {
+        "versions": {"python": platform.python_version(), **_versions()},
+        "git": _git(),
+        "hardware": {
+            "machine": platform.machine(),
+            "system": platform.platform(),
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _git() -> dict[str, Any] | None:
+    """The commit of relval's own source and whether it was changed, if it is a checkout."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here), *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return result.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", str(Path(__file__)))
+        return {"commit": git("rev-parse", "HEAD"), "changed": git("status", "--porcelain") != ""}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()

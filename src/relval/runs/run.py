@@ -1,0 +1,285 @@
+"""A run and its folder: start, watch, stop, resume, load."""
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from relval import envs
+from relval.critics import critic_name
+from relval.ppo import Agent
+from relval.runs import checkpoint as checkpoints
+from relval.runs.config import Config, from_yaml, to_yaml
+from relval.runs.display import Progress, make_display
+from relval.runs.logs import CsvLog, TensorBoard, Tracker, WeightsAndBiases
+from relval.runs.provenance import provenance
+from relval.runs.trainer import Trainer, make_normaliser, restore_agent
+
+_CONFIG, _PROVENANCE, _SUMMARY = "config.yaml", "provenance.json", "summary.json"
+_CHECKPOINTS, _METRICS, _EPISODES = "checkpoints", "metrics.csv", "episodes.csv"
+
+
+class InterruptedRunError(Exception):
+    """A run that was asked to stop, and saved itself first."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A trained policy: call it with an observation, or with a batch of them."""
+
+    agent: Agent
+    normaliser: envs.Normaliser
+    shape: tuple[int, ...]
+    generator: torch.Generator
+
+    @torch.no_grad()
+    def __call__(self, observation: np.ndarray, *, deterministic: bool = True) -> np.ndarray:
+        """The action for an observation as the environment gives it.
+
+        Args:
+          observation: One observation, or a batch `[B, ...]`.
+          deterministic: The likeliest action, or else one drawn from the policy.
+        """
+        single = np.shape(observation) == self.shape
+        batch = np.asarray(observation)[None] if single else np.asarray(observation)
+        seen = torch.from_numpy(np.ascontiguousarray(self.normaliser.observations(batch)))
+        head = self.agent.policy
+        outputs = head(self.agent.encoder(seen.to(self.generator.device)))
+        noise = head.noise(len(batch), generator=self.generator)
+        actions = head.mode(outputs) if deterministic else head.sample(outputs, noise)
+        chosen = head.to_environment(actions)
+        action: np.ndarray = chosen[0] if single else chosen
+        return action
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder, and what can be had from it."""
+
+    folder: Path
+    config: Config
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.name
+
+    @property
+    def metrics(self) -> Path:
+        """The curves: `pandas.read_csv(run.metrics)`."""
+        return self.folder / _METRICS
+
+    @property
+    def episodes(self) -> Path:
+        """All finished episodes: `pandas.read_csv(run.episodes)`."""
+        return self.folder / _EPISODES
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return (self.folder / _SUMMARY).exists()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What a finished run came to."""
+        if not self.finished:
+            raise FileNotFoundError(
+                f"{self.folder} has not finished; go on with `relval train --resume {self.folder}`"
+            )
+        summary: dict[str, Any] = json.loads((self.folder / _SUMMARY).read_text(encoding="utf-8"))
+        return summary
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy of the newest checkpoint."""
+        newest = checkpoints.load_newest(self.folder / _CHECKPOINTS)
+        if newest is None:
+            raise FileNotFoundError(
+                f"{self.folder} has no checkpoint yet; go on with "
+                f"`relval train --resume {self.folder}`"
+            )
+        made = envs.make(self.config.env, self.config.envs)
+        space = made.single_observation_space
+        agent = Agent(space, made.single_action_space, self.config.network, self.config.critic)
+        made.close()
+        restore_agent(agent, newest)
+        normaliser = make_normaliser(self.config, space.shape or ())
+        normaliser.restore(newest.state["normaliser"])
+        generator = torch.Generator().manual_seed(self.config.seed)
+        return Policy(agent, normaliser, space.shape or (), generator)
+
+
+def load(folder: str | Path) -> Run:
+    """The run in a folder."""
+    folder = Path(folder)
+    path = folder / _CONFIG
+    if not path.exists():
+        raise FileNotFoundError(f"{folder} holds no run: there is no {path}")
+    return Run(folder, from_yaml(path.read_text(encoding="utf-8")))
+
+
+def default_folder(config: Config) -> Path:
+    """Where a run goes that was not told where."""
+    env = config.env.replace("/", "-").lower()
+    return Path("runs") / f"{env}-{critic_name(config.critic)}-{config.seed}"
+
+
+def train(
+    config: Config, out: str | Path | None = None, *, quiet: bool = False, wandb: bool = False
+) -> Run:
+    """Trains from the beginning, in a new folder.
+
+    Args:
+      config: What to train; see `configure`.
+      out: The run's folder; by default one under `runs` named for the environment, critic and seed.
+      quiet: Show no progress.
+      wandb: Send curves to Weights & Biases too.
+
+    Returns:
+      The finished run.
+    """
+    folder = Path(out) if out is not None else default_folder(config)
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(
+            f"{folder} holds something already, and nothing is overwritten: go on with it by "
+            f"`relval train --resume {folder}`, or choose another --out"
+        )
+    trainer = Trainer(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _CONFIG).write_text(to_yaml(config), encoding="utf-8")
+    _write_json(folder / _PROVENANCE, provenance())
+    return _learn(Run(folder, config), trainer, {}, quiet=quiet, wandb=wandb)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    quiet: bool = False,
+    wandb: bool = False,
+    say: Callable[[str], object] = print,
+) -> Run:
+    """Goes on with a run from its newest checkpoint, to its end."""
+    run = load(folder)
+    if run.finished:
+        say(f"{run.folder} has finished already")
+        return run
+    trainer = Trainer(run.config)
+    newest = checkpoints.load_newest(run.folder / _CHECKPOINTS)
+    if newest is None:
+        say(f"{run.folder} has no checkpoint yet: starting from the beginning")
+        return _learn(run, trainer, {}, quiet=quiet, wandb=wandb)
+    for lost in trainer.restore(newest):
+        say(f"not restored: {lost}")
+    say(f"{run.folder} goes on from step {trainer.step:,}")
+    return _learn(run, trainer, newest.state["logs"], quiet=quiet, wandb=wandb)
+
+
+def _learn(run: Run, trainer: Trainer, kept: dict[str, int], *, quiet: bool, wandb: bool) -> Run:
+    """Trains to the end; `kept` says how much of each log belongs to what was restored."""
+    config, folder = run.config, run.folder
+    logs = {name: CsvLog(folder / name, keep=kept.get(name, 0)) for name in (_METRICS, _EPISODES)}
+    resumed_at = trainer.step if trainer.step else None
+    trackers: list[Tracker] = [TensorBoard(folder / "tensorboard", resumed_at=resumed_at)]
+    if wandb:
+        trackers.append(WeightsAndBiases(run.name, asdict(config)))
+
+    def save() -> None:
+        state = trainer.capture()
+        sizes = {name: log.flush() for name, log in logs.items()}
+        state = checkpoints.Checkpoint(state.tensors, {**state.state, "logs": sizes})
+        checkpoints.save(folder / _CHECKPOINTS, trainer.step, state)
+
+    saved = trainer.step
+    try:
+        with make_display(run.name, quiet=quiet) as display, _stop_on_interrupt() as stopped:
+            while trainer.step < config.total_steps:
+                metrics, seconds, episodes = trainer.iterate()
+                whole = sum(seconds.values())
+                speed = config.ppo.steps * config.envs.num_envs / whole
+                for episode in episodes:
+                    logs[_EPISODES].append({"step": trainer.step, **asdict(episode)})
+                general = {
+                    "score": float("nan") if trainer.score is None else trainer.score,
+                    "episodes": trainer.episodes,
+                    "steps_per_second": speed,
+                    **{f"seconds_{phase}": spent for phase, spent in seconds.items()},
+                }
+                logs[_METRICS].append({"step": trainer.step, **general, **metrics})
+                for tracker in trackers:
+                    tracker.log(trainer.step, {**general, **metrics})
+                display.show(
+                    Progress(
+                        trainer.step,
+                        config.total_steps,
+                        trainer.score,
+                        trainer.episodes,
+                        trainer.step / trainer.seconds,
+                        metrics,
+                        {phase: spent / whole for phase, spent in seconds.items()},
+                    )
+                )
+                if stopped() and trainer.step < config.total_steps:
+                    save()
+                    raise InterruptedRunError(
+                        f"stopped and saved at step {trainer.step:,}; go on with "
+                        f"`relval train --resume {folder}`"
+                    )
+                if trainer.step - saved >= config.checkpoint_every:
+                    save()
+                    saved = trainer.step
+        save()
+    finally:
+        for log in logs.values():
+            log.close()
+        for tracker in trackers:
+            tracker.close()
+        trainer.envs.close()
+    _write_json(
+        folder / _SUMMARY,
+        {
+            "env": config.env,
+            "critic": critic_name(config.critic),
+            "seed": config.seed,
+            "score": trainer.score,
+            "steps": trainer.step,
+            "episodes": trainer.episodes,
+            "seconds": trainer.seconds,
+            "steps_per_second": trainer.step / trainer.seconds,
+        },
+    )
+    return run
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Turns the first Ctrl-C into a wish to stop; a second one interrupts at once."""
+    wished = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if wished.is_set():
+            raise KeyboardInterrupt
+        wished.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield wished.is_set
+        return
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield wished.is_set
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
