@@ -1,9 +1,9 @@
 """Runs: configuration, training, checkpoints, curves, evaluation, video."""
 
 from relval.runs.config import Config as Config
-from relval.runs.evaluate import Scores as Scores
-from relval.runs.evaluate import evaluate as evaluate
-from relval.runs.evaluate import record as record
+from relval.runs.play import Scores as Scores
+from relval.runs.play import evaluate as evaluate
+from relval.runs.play import record as record
 from relval.runs.presets import PRESETS as PRESETS
 from relval.runs.presets import configure as configure
 from relval.runs.run import InterruptedRunError as InterruptedRunError
