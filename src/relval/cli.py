@@ -129,6 +129,23 @@ def video(run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 
     return 0
 
 
+def sweep(name: tyro.conf.Positional[str], out: Path | None = None, jobs: int | None = None) -> int:
+    """Run a suite of runs on this machine, as far as they are missing, and print its table.
+
+    Args:
+        name: cartpole: every critic on CartPole-v1. pendulum: continuous actions. minatar-small:
+            four critics on two MinAtar games.
+        out: The folder; by default one under results, named for the suite.
+        seeds: Run these seeds only.
+        jobs: Runs at a time; by default one for each core.
+    """
+    from relval.experiments.suites import suite
+    from relval.experiments.sweep import sweep
+
+    folder = out or Path("results") / name
+    return 0 if sweep(suite(name), folder, seeds=seeds, jobs=jobs) else 1
+
+
 def theory(out: Path = Path("out/theory")) -> int:
     """Show the theory at work on small decision processes, each prediction beside its number.
 
@@ -159,6 +176,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
     "eval": evaluate,
     "video": video,
+    "sweep": sweep,
     "theory": theory,
     "bench": bench,
 }

@@ -21,6 +21,7 @@ from relval.networks import OddHead, score_head
 from relval.relative import (
     AllPairs,
     Delta,
+    Expansion,
     LinearDelta,
     gae,
     lambda_targets,
@@ -64,6 +65,11 @@ class RelativeConfig(CriticConfig):
 class _Pairs(Minibatch):
     i: Tensor
     j: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _AllPairs(Minibatch):
+    expansion: Expansion
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +132,12 @@ class RelativeCritic(Critic[_Prepared]):
     ) -> Iterator[Minibatch]:
         """Shuffled transitions, each part with its partners, drawn anew in each epoch."""
         traj = rollout.traj
-        for part in shuffled_parts(traj.transitions, size, generator):
-            if self.in_closed_form:
-                yield Minibatch(part, part)
-            elif self.config.pairs == "all":
+        parts = shuffled_parts(traj.transitions, size, generator)
+        if prepared.all_pairs is not None:
+            yield from _in_closed_form(prepared.all_pairs, parts)
+            return
+        for part in parts:
+            if self.config.pairs == "all":
                 i, j = torch.meshgrid(part, part, indexing="ij")
                 yield _Pairs(part, part, i, j)
             else:
@@ -140,9 +148,8 @@ class RelativeCritic(Critic[_Prepared]):
     def evaluate(self, prepared: _Prepared, minibatch: Minibatch, features: Tensor) -> Evaluation:
         """The loss over the minibatch's pairs."""
         advantages = self.scale(prepared.advantages[minibatch.transitions])
-        if prepared.all_pairs is not None:
-            scores = self.head(features).squeeze(-1)
-            return Evaluation(prepared.all_pairs.loss(scores, minibatch.transitions), advantages)
+        if isinstance(minibatch, _AllPairs):
+            return Evaluation(minibatch.expansion.loss(self.head(features).squeeze(-1)), advantages)
         assert isinstance(minibatch, _Pairs)
         with torch.no_grad():
             target = prepared.targets(minibatch.i, minibatch.j)
@@ -171,3 +178,13 @@ class RelativeCritic(Critic[_Prepared]):
             return LinearDelta(memory)
         head = copy.deepcopy(self.head).requires_grad_(False)
         return lambda a, b: head(memory[a] - memory[b])
+
+
+def _in_closed_form(all_pairs: AllPairs, parts: tuple[Tensor, ...]) -> Iterator[Minibatch]:
+    """Minibatches with their losses as functions of scores, made together if of equal size."""
+    if len({len(part) for part in parts}) == 1:
+        expansions = all_pairs.expand(torch.stack(parts)).unbind()
+    else:
+        expansions = [all_pairs.expand(part) for part in parts]
+    for part, expansion in zip(parts, expansions, strict=True):
+        yield _AllPairs(part, part, expansion)

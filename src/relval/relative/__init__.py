@@ -12,6 +12,7 @@ from relval.relative.bellman import PairwiseBellman as PairwiseBellman
 from relval.relative.delta import Delta as Delta
 from relval.relative.delta import LinearDelta as LinearDelta
 from relval.relative.pairs import AllPairs as AllPairs
+from relval.relative.pairs import Expansion as Expansion
 from relval.relative.pairs import all_pairs_loss as all_pairs_loss
 from relval.relative.pairs import pair_loss as pair_loss
 from relval.relative.pairs import sample_pairs as sample_pairs

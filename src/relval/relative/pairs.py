@@ -1,5 +1,7 @@
 """Which differences to learn, and the losses that learn them (Sec. 5, App. D)."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -126,6 +128,9 @@ class AllPairs:
     With "zero", two transitions that both terminate at k bootstrap from nothing: their squares are
     taken of scores − R, R the discounted rewards, in place of e.
 
+    The loss is quadratic in the scores. It is expanded around the old ones, where all that depends
+    on rewards and bootstraps is constant.
+
     Args:
       old: Scores of all states under the behaviour parameters, `[S]`.
       traj: The rollout.
@@ -150,70 +155,101 @@ class AllPairs:
         check_both_terminal(both_terminal)
         n = min(n, traj.steps)
         self._traj = traj
-        # A constant common to all scores changes no difference but costs digits: take it off first.
-        self._pivot = old[: traj.num_states].mean()
+        self._old = old.detach()
         self._shared = torch.arange(1, n + 1, device=traj.device)[:, None]  # k, one row each
         self._length = traj.remaining.clamp(max=n)
 
-        # Tables [n, T * N]: of each transition, what it gathers in k steps.
+        # Tables [n, T * N]: of each transition, the errors and rewards that it gathers in k steps.
         first = traj.states[:-1].flatten()
         last = first + (self._shared.minimum(self._length) - 1).clamp(min=0) * traj.envs
         rewards = traj.rewards.flatten()[last]
         terminated = traj.terminated.flatten()[last]
         discounts = gamma ** torch.arange(n + 1, device=traj.device, dtype=rewards.dtype)[:, None]
         within = self._shared <= self._length
-        self._returns = torch.where(within, discounts[:-1] * rewards, 0).cumsum(0)
-        bootstraps = (old - self._pivot)[traj.bootstrap[last]]
-        bootstraps = bootstraps - torch.where(terminated, rewards, 0)
-        self._bootstrapped = self._returns + discounts[1:] * bootstraps
+        returns = torch.where(within, discounts[:-1] * rewards, 0).cumsum(0)
+        # A constant common to all scores changes no difference but costs digits: take it off first.
+        centred = self._old - self._old[: traj.num_states].mean()
+        bootstraps = centred[traj.bootstrap[last]] - torch.where(terminated, rewards, 0)
+        self._unbootstrapped = centred[first] - returns
+        self._errors = self._unbootstrapped - discounts[1:] * bootstraps
         self._terminal = (
             terminated & (self._length == self._shared) if both_terminal == "zero" else None
         )
 
     def loss(self, scores: Tensor, i: Tensor) -> Tensor:
-        """The loss of one minibatch.
-
-        Args:
-          scores: Current scores of the states of the transitions `i`, `[B]`; the gradient flows
-            through these.
-          i: Transition numbers, `[B]`.
-
-        Returns:
-          A scalar.
-        """
+        """The loss of one minibatch: scores `[B]` of the transitions `i`, `[B]`."""
         check_same_shape("scores", scores, "i", i)
         check_floating("scores", scores)
         if i.ndim != 1 or len(i) == 0:
             raise ValueError(f"i must have shape [B] with B >= 1, got {list(i.shape)}")
-        check_transitions("i", i, self._traj)
-        value, gradient = self._value_and_gradient(scores.detach(), i)
-        # Equal to `value`, with `gradient` as its gradient.
-        return value + ((scores - scores.detach()) * gradient).sum()
+        return self.expand(i).loss(scores)
 
     @torch.no_grad()
-    def _value_and_gradient(self, scores: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
-        scores = scores - self._pivot
+    def expand(self, i: Tensor) -> "Expansion":
+        """The loss of minibatches of transitions `i`, `[..., B]`, expanded around old scores."""
+        check_transitions("i", i, self._traj)
         length = self._length[i]
-        exact, within = length == self._shared, length >= self._shared
-        errors = _centred(scores - self._bootstrapped[:, i], within)
-        a = exact.to(scores.dtype).mean(1, keepdim=True)
-        s = within.to(scores.dtype).mean(1, keepdim=True)
-        sigma = torch.where(exact, errors, 0).mean(1, keepdim=True)
-        slopes = torch.where(exact, s * errors, torch.where(within, a * errors - sigma, 0))
-        value = 2 * (errors * slopes).sum() / len(i)
+        shared = self._shared.view(-1, *[1] * i.ndim)
+        exact, within = length == shared, length >= shared  # [n, ..., B], as all that follows
+        errors = _centred(self._errors[:, i], within)
+        in_a, in_s = exact.to(errors.dtype), within.to(errors.dtype)
+        in_c = in_s - in_a
+        a, s = in_a.mean(-1, keepdim=True), in_s.mean(-1, keepdim=True)
+        sigma = (errors * in_a).mean(-1, keepdim=True)
+        weights = s * in_a + a * in_c
+        slopes = weights * errors - sigma * in_c
+        half_loss = (errors * slopes).mean(-1).sum(0)
         gradient = slopes.sum(0)
         if self._terminal is not None:
             both = self._terminal[:, i]
-            z = both.to(scores.dtype).mean(1, keepdim=True)
-            without = _centred(scores - self._returns[:, i], both)
-            errors = _centred(errors, both)
-            value = value + 2 * (z * (without.square() - errors.square())).sum() / len(i)
-            gradient = gradient + (z * (without - errors)).sum(0)
-        return value, 4 / len(i) * gradient
+            z = both.to(errors.dtype).mean(-1, keepdim=True)
+            without, errors = _centred(self._unbootstrapped[:, i], both), _centred(errors, both)
+            half_loss += (z * (without.square() - errors.square())).mean(-1).sum(0)
+            gradient += (z * (without - errors)).sum(0)
+        return Expansion(
+            old=self._old[i],
+            value=2 * half_loss,
+            gradient=4 / i.shape[-1] * gradient,
+            weights=4 / i.shape[-1] * weights.sum(0),
+            sums=4 / i.shape[-1] ** 2 * torch.cat([in_s, in_a]).movedim(0, -2),
+            spread=torch.cat([in_a, in_c]).movedim(0, -2),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """A loss over all pairs as a quadratic function of scores, around the old ones.
+
+    Its curvature, applied to x, is weights * x − (sums @ x) @ spread.
+    """
+
+    old: Tensor
+    """`[..., B]`."""
+    value: Tensor
+    """The loss at the old scores, `[...]`."""
+    gradient: Tensor
+    """Its gradient there, `[..., B]`."""
+    weights: Tensor
+    """`[..., B]`."""
+    sums: Tensor
+    """`[..., 2 n, B]`."""
+    spread: Tensor
+    """`[..., 2 n, B]`."""
+
+    def loss(self, scores: Tensor) -> Tensor:
+        """The loss of a single minibatch at its current scores, `[B]`."""
+        change = scores - self.old
+        curvature = self.weights * change - (self.sums @ change) @ self.spread
+        return self.value + change @ (self.gradient + 0.5 * curvature)
+
+    def unbind(self) -> "list[Expansion]":
+        """The minibatches along the first dimension, one by one."""
+        parts = (getattr(self, name).unbind() for name in self.__dataclass_fields__)
+        return [Expansion(*fields) for fields in zip(*parts, strict=True)]
 
 
 def _centred(x: Tensor, members: Tensor) -> Tensor:
-    """In each row, members minus their mean, and zero elsewhere."""
-    count = members.sum(1, keepdim=True).clamp(min=1)
-    mean = torch.where(members, x, 0).sum(1, keepdim=True) / count
+    """Along the last dimension, members minus their mean, and zero elsewhere."""
+    count = members.sum(-1, keepdim=True).clamp(min=1)
+    mean = torch.where(members, x, 0).sum(-1, keepdim=True) / count
     return torch.where(members, x - mean, 0)

@@ -98,6 +98,13 @@ class Run:
         summary: dict[str, Any] = json.loads((self.folder / _SUMMARY).read_text(encoding="utf-8"))
         return summary
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The versions, source and machine that the run was started with."""
+        text = (self.folder / _PROVENANCE).read_text(encoding="utf-8")
+        provenance: dict[str, Any] = json.loads(text)
+        return provenance
+
     @cached_property
     def policy(self) -> Policy:
         """The policy of the newest checkpoint."""

@@ -1,0 +1,18 @@
+"""Intervals for few seeds."""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+# Quantiles .975 of Student's t with 1, 2, ... degrees of freedom.
+_STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
+
+
+def mean_and_margin(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and half the width of its 95% interval by Student's t; infinite for one value."""
+    mean = statistics.fmean(values)
+    freedom = len(values) - 1
+    if freedom == 0:
+        return mean, math.inf
+    quantile = _STUDENT_T[freedom - 1] if freedom <= len(_STUDENT_T) else 1.96
+    return mean, quantile * statistics.stdev(values) / math.sqrt(len(values))
