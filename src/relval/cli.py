@@ -129,7 +129,12 @@ def video(run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 
     return 0
 
 
-def sweep(name: tyro.conf.Positional[str], out: Path | None = None, jobs: int | None = None) -> int:
+def sweep(
+    name: tyro.conf.Positional[str],
+    out: Path | None = None,
+    seeds: tuple[int, ...] = (),
+    jobs: int | None = None,
+) -> int:
     """Run a suite of runs on this machine, as far as they are missing, and print its table.
 
     Args:
