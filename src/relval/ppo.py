@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from relval.critics import CriticConfig, Rollout, make_critic
 from relval.envs import Normaliser, autoreset_mode
-from relval.networks import NetworkConfig, make_encoder, make_policy
+from relval.networks import Encoder, NetworkConfig, make_encoder, make_policy
 from relval.relative import Trajectories
 
 
@@ -63,15 +63,18 @@ class Agent(nn.Module):
         super().__init__()
         self.encoder = make_encoder(observation_space, network)
         self.policy = make_policy(self.encoder.features, action_space)
-        self.critic_encoder = (
-            self.encoder if network.shared else make_encoder(observation_space, network)
-        )
+        self.own_encoder = None if network.shared else make_encoder(observation_space, network)
         self.critic = make_critic(critic, self.critic_encoder.features, action_space)
 
     @property
     def shared(self) -> bool:
         """Whether policy and critic see the same features."""
-        return self.critic_encoder is self.encoder
+        return self.own_encoder is None
+
+    @property
+    def critic_encoder(self) -> Encoder:
+        """The encoder that the critic sees through."""
+        return self.encoder if self.own_encoder is None else self.own_encoder
 
 
 @dataclass(frozen=True)
