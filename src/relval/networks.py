@@ -43,7 +43,7 @@ class Encoder(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Features of a batch of observations."""
-        x = observations if observations.is_floating_point() else observations.float()
+        x = observations.to(next(self.parameters()).dtype)
         features: Tensor = self.layers(x * self.scale if self.scale != 1 else x)
         return features
 
@@ -142,11 +142,12 @@ class Policy(nn.Module):
 
 
 class CategoricalPolicy(Policy):
-    """Discrete actions; the outputs are logits."""
+    """Discrete actions; the outputs are logits. Environments count actions from `start`."""
 
-    def __init__(self, features: int, actions: int) -> None:
+    def __init__(self, features: int, actions: int, start: int = 0) -> None:
         super().__init__()
         self.outputs = self.noise_size = actions
+        self.start = start
         self.head = initialised(nn.Linear(features, actions), 0.01)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -175,6 +176,11 @@ class CategoricalPolicy(Policy):
         """Entropy in nats."""
         log_probabilities = outputs.log_softmax(-1)
         return -(log_probabilities.exp() * log_probabilities).sum(-1)
+
+    def to_environment(self, actions: Tensor) -> np.ndarray:
+        """The actions, counted as the environment counts them."""
+        numbers = super().to_environment(actions)
+        return numbers + self.start if self.start else numbers
 
 
 class GaussianPolicy(Policy):
@@ -230,7 +236,7 @@ class GaussianPolicy(Policy):
 def make_policy(features: int, space: gym.Space[np.ndarray]) -> Policy:
     """The policy head that suits an action space."""
     if isinstance(space, gym.spaces.Discrete):
-        return CategoricalPolicy(features, int(space.n))
+        return CategoricalPolicy(features, int(space.n), int(space.start))
     if isinstance(space, gym.spaces.Box):
         return GaussianPolicy(features, space)
     raise ValueError(f"actions must form a Discrete or Box space, got {space}")

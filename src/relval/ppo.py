@@ -129,7 +129,7 @@ class Collector:
         rewards = np.zeros((steps, num_envs), np.float32)
         terminated = np.zeros((steps, num_envs), np.bool_)
         truncated = np.zeros((steps, num_envs), np.bool_)
-        valid = np.ones((steps, num_envs), np.bool_)
+        valid = np.ones((steps + 1, num_envs), np.bool_)
         successor = np.arange(num_envs, (steps + 1) * num_envs).reshape(steps, num_envs)
         last_observations: list[np.ndarray] = []
         episodes: list[Episode] = []
@@ -154,19 +154,21 @@ class Collector:
             ended = terminated[t] | truncated[t]
             self.scores += reward
             self.lengths += valid[t]
-            rewards[t] = self.normaliser.rewards(reward, ended)
+            rewards[t] = self.normaliser.rewards(reward, valid[t], ended)
             self.observations = self.normaliser.observe(following)
             if ended.any():
                 for n in ended.nonzero()[0]:
                     episodes.append(Episode(int(n), float(self.scores[n]), int(self.lengths[n])))
                     if truncated[t, n] and not self.next_step:
                         successor[t, n] = observations.shape[0] * num_envs + len(last_observations)
-                        last_observations.append(infos["final_obs"][n])
+                        last = self.normaliser.observations(infos["final_obs"][n])
+                        last_observations.append(last)
                 self.scores[ended] = 0.0
                 self.lengths[ended] = 0
             if self.next_step:
                 self.ignored = ended
         observations[steps] = self.observations
+        valid[steps] = ~self.ignored
         collecting = time.perf_counter() - begin
 
         _check_finite("observation", observations)
@@ -174,8 +176,9 @@ class Collector:
         begin = time.perf_counter()
         states = torch.from_numpy(observations).to(device).flatten(0, 1)
         if last_observations:
-            appended = self.normaliser.observations(np.stack(last_observations))
-            states = torch.cat([states, torch.from_numpy(appended.astype(dtype)).to(device)])
+            appended = np.stack(last_observations).astype(dtype)
+            _check_finite("observation", appended)
+            states = torch.cat([states, torch.from_numpy(appended).to(device)])
         if agent.shared:
             rest = agent.encoder(states[steps * num_envs :])
             all_features = torch.cat([*features, rest])

@@ -46,7 +46,7 @@ def make(name: str, config: EnvConfig, *, render: bool = False) -> VectorEnv[Any
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"there is no environment {name!r}{hint}")
-    render_mode = "rgb_array" if render else None
+    options = {"render_mode": "rgb_array"} if render else {}
     try:
         if gym.spec(name).entry_point == _CARTPOLE and not render:
             envs = gym.make_vec(name, config.num_envs, vectorization_mode="vector_entry_point")
@@ -56,7 +56,7 @@ def make(name: str, config: EnvConfig, *, render: bool = False) -> VectorEnv[Any
                 config.num_envs,
                 vectorization_mode="sync",
                 vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-                render_mode=render_mode,
+                **options,
             )
     except gym.error.DependencyNotInstalled as error:
         raise ModuleNotFoundError(f"{name} needs a package that is missing: {error}") from error

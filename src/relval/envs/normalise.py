@@ -17,9 +17,9 @@ class RunningMoments:
 
     def update(self, batch: np.ndarray) -> None:
         """Takes in a batch, `[B, *shape]`."""
-        mean, variance, count = batch.mean(0), batch.var(0), len(batch)
-        if count == 0:
+        if len(batch) == 0:
             return
+        mean, variance, count = batch.mean(0), batch.var(0), len(batch)
         difference, total = mean - self.mean, self.count + count
         self.variance = (
             self.variance * self.count
@@ -67,12 +67,12 @@ class Normaliser:
         scaled = (obs - self.obs.mean) / np.sqrt(self.obs.variance + 1e-8)
         return np.clip(scaled, -_LIMIT, _LIMIT).astype(np.float32)
 
-    def rewards(self, rewards: np.ndarray, ended: np.ndarray) -> np.ndarray:
-        """Learns from rewards, and returns them scaled."""
+    def rewards(self, rewards: np.ndarray, valid: np.ndarray, ended: np.ndarray) -> np.ndarray:
+        """Learns from rewards where they are valid, and returns them scaled."""
         if self.returns is None:
             return rewards
         self.running = self.gamma * self.running + rewards
-        self.returns.update(self.running)
+        self.returns.update(self.running[valid])
         self.running[ended] = 0.0
         return np.clip(rewards / np.sqrt(self.returns.variance + 1e-8), -_LIMIT, _LIMIT)
 

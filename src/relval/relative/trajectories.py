@@ -28,7 +28,10 @@ class Trajectories:
       successor: Integer, `[T, N]`: the number of the state that truly followed each transition. By
         default the next row; must be given where anything is truncated.
       valid: Bool, `[T, N]`: false where the environment ignored the action, as in the extra row of
-        next-step auto-reset. Such a row is part of no segment. By default all rows are valid.
+        next-step auto-reset. Such a row is part of no segment. By default all rows are valid. With
+        `[T + 1, N]` the last row tells whether row T holds states that an action can be taken in:
+        under next-step auto-reset it may hold the last state of an episode that has ended, which
+        begins nothing.
     """
 
     def __init__(
@@ -51,11 +54,15 @@ class Trajectories:
             if truncated is None
             else self._grid_of_flags("truncated", truncated)
         )
-        self.valid = (
-            torch.ones_like(self.terminated)
-            if valid is None
-            else self._grid_of_flags("valid", valid)
-        )
+        all_valid = torch.ones_like(self.states, dtype=torch.bool)
+        if valid is None:
+            self.valid_states = all_valid
+        elif valid.shape == all_valid.shape:
+            self.valid_states = self._flags("valid", valid)
+        else:
+            all_valid[:-1] = self._grid_of_flags("valid", valid)
+            self.valid_states = all_valid
+        self.valid = self.valid_states[:-1]
         if (self.terminated & self.truncated).any():
             raise ValueError(
                 "a transition is both terminated and truncated; where an environment reports both, "
@@ -186,9 +193,12 @@ class Trajectories:
         return tensor
 
     def _grid_of_flags(self, name: str, tensor: Tensor) -> Tensor:
+        return self._grid(name, self._flags(name, tensor))
+
+    def _flags(self, name: str, tensor: Tensor) -> Tensor:
         if tensor.dtype != torch.bool:
             raise TypeError(f"{name} must be a bool tensor, got {tensor.dtype}")
-        return self._grid(name, tensor)
+        return tensor
 
 
 def check_transitions(name: str, numbers: Tensor, traj: Trajectories) -> None:

@@ -23,9 +23,7 @@ def start_states(traj: Trajectories) -> Tensor:
       State numbers in ascending order, `[M]`.
     """
     grid = traj.states
-    begins = traj.origin[grid] == grid
-    begins[:-1] &= traj.valid
-    return grid[begins]
+    return grid[(traj.origin[grid] == grid) & traj.valid_states]
 
 
 def telescoped_values(delta: Delta, traj: Trajectories) -> Tensor:

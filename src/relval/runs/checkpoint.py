@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 _KEEP = 2
-_TENSORS, _STATE = "tensors.safetensors", "state.json"
+_TENSORS, _STATE, _DIGESTS = "tensors.safetensors", "state.json", "sha256.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +36,18 @@ def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     newest checkpoint.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(".step_*.tmp"):
+        shutil.rmtree(leftover)
     final = folder / f"step_{step:012d}"
     temporary = folder / f".{final.name}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     tensors = {name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()}
     save_file(tensors, temporary / _TENSORS)
-    state = {**checkpoint.state, "sha256": _digest(temporary / _TENSORS)}
-    (temporary / _STATE).write_text(json.dumps(state), encoding="utf-8")
-    for path in (temporary / _TENSORS, temporary / _STATE, temporary):
+    _write_json(temporary / _STATE, checkpoint.state)
+    _write_json(
+        temporary / _DIGESTS, {name: _digest(temporary / name) for name in (_TENSORS, _STATE)}
+    )
+    for path in (*temporary.iterdir(), temporary):
         _sync(path)
     if final.exists():
         shutil.rmtree(final)
@@ -63,11 +66,11 @@ def available(folder: Path) -> list[Path]:
 def load(path: Path) -> Checkpoint:
     """Reads one checkpoint, and refuses it if it is damaged."""
     try:
-        state = json.loads((path / _STATE).read_text(encoding="utf-8"))
-        digest = state.pop("sha256")
-        if _digest(path / _TENSORS) != digest:
-            raise DamagedCheckpointError(f"{path / _TENSORS} is not what was written")
-        return Checkpoint(load_file(path / _TENSORS), state)
+        digests = _read_json(path / _DIGESTS)
+        for name in (_TENSORS, _STATE):
+            if _digest(path / name) != digests[name]:
+                raise DamagedCheckpointError(f"{name} is not what was written")
+        return Checkpoint(load_file(path / _TENSORS), _read_json(path / _STATE))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DamagedCheckpointError(f"checkpoint {path} cannot be read: {error}") from error
 
@@ -80,6 +83,17 @@ def load_newest(folder: Path) -> Checkpoint | None:
         except DamagedCheckpointError as error:
             warnings.warn(f"{error}; using the one before it", RuntimeWarning, stacklevel=2)
     return None
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise DamagedCheckpointError(f"{path.name} holds no mapping")
+    return content
 
 
 def _digest(path: Path) -> str:

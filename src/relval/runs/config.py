@@ -4,9 +4,10 @@ import dataclasses
 import difflib
 import types
 import typing
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 import yaml
@@ -42,23 +43,62 @@ class Config:
     """Steps between checkpoints."""
 
     def __post_init__(self) -> None:
+        for name, kind, value in _leaves(self):
+            _check_value(name, kind, value)
         batch = self.ppo.steps * self.envs.num_envs
-        for name, value, least in (
-            ("total_steps", self.total_steps, 1),
-            ("envs.num_envs", self.envs.num_envs, 1),
-            ("ppo.steps", self.ppo.steps, 1),
-            ("ppo.epochs", self.ppo.epochs, 1),
-            ("ppo.minibatch", self.ppo.minibatch, 1),
-            ("threads", self.threads, 1),
-            ("checkpoint_every", self.checkpoint_every, 1),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
         if self.ppo.minibatch > batch:
             raise ValueError(
                 f"ppo.minibatch must be at most {batch}, the transitions of a rollout "
                 f"(ppo.steps x envs.num_envs), got {self.ppo.minibatch}"
             )
+
+
+_AT_LEAST_1 = {
+    "total_steps",
+    "threads",
+    "checkpoint_every",
+    "envs.num_envs",
+    "ppo.steps",
+    "ppo.epochs",
+    "ppo.minibatch",
+    "critic.n",
+}
+_PROBABILITIES = {
+    "ppo.gamma",
+    "ppo.lam",
+    "envs.sticky_actions",
+    "critic.same_episode",
+    "critic.target_lam",
+}
+_ABOVE_0 = {"ppo.clip", "ppo.learning_rate", "ppo.adam_eps", "ppo.max_grad_norm", "critic.clip"}
+_AT_LEAST_0 = {"seed", "ppo.entropy", "critic.coefficient"}
+
+
+def _leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The name, type and value of each setting of a section and of those below it."""
+    hints = typing.get_type_hints(type(section))
+    for item in dataclasses.fields(section):
+        value = getattr(section, item.name)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{prefix}{item.name}.")
+        else:
+            yield prefix + item.name, hints[item.name], value
+
+
+def _check_value(name: str, kind: Any, value: Any) -> None:
+    if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
+        choices = ", ".join(typing.get_args(kind))
+        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+    if value is None:
+        return
+    if name in _AT_LEAST_1 and not value >= 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    if name in _PROBABILITIES and not 0 <= value <= 1:
+        raise ValueError(f"{name} must lie in [0, 1], got {value}")
+    if name in _ABOVE_0 and not value > 0:
+        raise ValueError(f"{name} must be above 0, got {value}")
+    if name in _AT_LEAST_0 and not value >= 0:
+        raise ValueError(f"{name} must be at least 0, got {value}")
 
 
 def to_yaml(config: Config) -> str:
@@ -93,11 +133,7 @@ def _plain(value: Any) -> Any:
 def _build(kind: Any, tree: dict[str, Any], prefix: str) -> Any:
     """An instance of a dataclass from a mapping, nested ones included."""
     hints = typing.get_type_hints(kind)
-    for key in tree:
-        if key not in hints:
-            near = difflib.get_close_matches(key, hints, n=1)
-            hint = f"; did you mean {prefix}{near[0]}?" if near else ""
-            raise ValueError(f"there is no setting {prefix}{key}{hint}")
+    check_settings(tree, hints, prefix)
     values = {}
     for key, value in tree.items():
         hint = hints[key]
@@ -105,8 +141,8 @@ def _build(kind: Any, tree: dict[str, Any], prefix: str) -> Any:
             values[key] = _build(hint, value, f"{prefix}{key}.")
         elif typing.get_origin(hint) is tuple:
             values[key] = tuple(value)
-        elif _is_float(hint) and isinstance(value, int) and not isinstance(value, bool):
-            values[key] = float(value)
+        elif _is_float(hint) and isinstance(value, int | str) and not isinstance(value, bool):
+            values[key] = float(value)  # YAML reads 1 as an integer, and 1e-5 as text
         else:
             values[key] = value
     return kind(**values)
@@ -116,3 +152,13 @@ def _is_float(hint: Any) -> bool:
     if isinstance(hint, types.UnionType):
         return float in typing.get_args(hint)
     return hint is float
+
+
+def check_settings(settings: Iterable[str], known: Iterable[str], prefix: str) -> None:
+    """Refuses a setting that there is not, with the nearest that there is."""
+    known = list(known)
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {prefix}{near[0]}?" if near else ""
+            raise ValueError(f"there is no setting {prefix}{name}{hint}")

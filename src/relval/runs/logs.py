@@ -63,7 +63,8 @@ class TensorBoard:
     def __init__(self, folder: Path, *, resumed_at: int | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=resumed_at)
+        purge_step = None if resumed_at is None else resumed_at + 1
+        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Writes each metric as a scalar."""

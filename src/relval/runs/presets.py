@@ -1,8 +1,8 @@
 """Named settings, each number with the place it comes from."""
 
 import difflib
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 import gymnasium as gym
 
@@ -17,7 +17,9 @@ from relval.critics import (
 from relval.envs import EnvConfig, minatar
 from relval.networks import NetworkConfig
 from relval.ppo import PPOConfig
-from relval.runs.config import Config
+from relval.runs.config import Config, check_settings
+
+Section = TypeVar("Section", CriticConfig, EnvConfig, NetworkConfig, PPOConfig)
 
 
 @dataclass(frozen=True)
@@ -168,12 +170,11 @@ PRESETS: dict[str, Preset] = {
     ),
     "pendulum": Preset(
         summary="Pendulum and other small tasks with continuous actions",
-        critics=_SMALL_CRITICS,
+        critics=_SMALL_CRITICS | {"relative": RelativeConfig(coefficient=0.3, clip=None)},
         ppo=PPOConfig(
             steps=256,
             epochs=10,
             minibatch=256,
-            gamma=0.95,
             clip=0.2,
             learning_rate=1e-3,
             anneal_learning_rate=True,
@@ -257,15 +258,22 @@ def configure(
         )
     return Config(
         env=env,
-        critic=replace(chosen.critics[critic], **critic_options or {}),
+        critic=_changed("critic", chosen.critics[critic], critic_options),
         preset=name,
         seed=seed,
-        total_steps=total_steps or chosen.total_steps,
-        envs=replace(chosen.envs, **envs or {}),
-        network=replace(chosen.network, **network or {}),
-        ppo=replace(chosen.ppo, **chosen.ppo_changes.get(critic, {}) | (ppo or {})),
+        total_steps=chosen.total_steps if total_steps is None else total_steps,
+        envs=_changed("envs", chosen.envs, envs),
+        network=_changed("network", chosen.network, network),
+        ppo=_changed("ppo", chosen.ppo, chosen.ppo_changes.get(critic, {}) | (ppo or {})),
         **others,
     )
+
+
+def _changed(section: str, original: Section, changes: dict[str, Any] | None) -> Section:
+    """A section with single values changed."""
+    known = [item.name for item in fields(original)]
+    check_settings(changes or {}, known, f"{section}.")
+    return replace(original, **changes or {})
 
 
 def _check_name(what: str, name: str, known: Any) -> None:

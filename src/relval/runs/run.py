@@ -162,8 +162,8 @@ def train(
         )
     trainer = Trainer(config)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _CONFIG).write_text(to_yaml(config), encoding="utf-8")
     _write_json(folder / _PROVENANCE, provenance())
+    _write(folder / _CONFIG, to_yaml(config))
     return _learn(Run(folder, config), trainer, {}, quiet=quiet, wandb=wandb)
 
 
@@ -194,7 +194,7 @@ def _learn(run: Run, trainer: Trainer, kept: dict[str, int], *, quiet: bool, wan
     """Trains to the end; `kept` says how much of each log belongs to what was restored."""
     config, folder = run.config, run.folder
     logs = {name: CsvLog(folder / name, keep=kept.get(name, 0)) for name in (_METRICS, _EPISODES)}
-    resumed_at = trainer.step if trainer.step else None
+    resumed_at = trainer.step or None
     trackers: list[Tracker] = [TensorBoard(folder / "tensorboard", resumed_at=resumed_at)]
     if wandb:
         trackers.append(WeightsAndBiases(run.name, asdict(config)))
@@ -243,7 +243,8 @@ def _learn(run: Run, trainer: Trainer, kept: dict[str, int], *, quiet: bool, wan
                 if trainer.step - saved >= config.checkpoint_every:
                     save()
                     saved = trainer.step
-        save()
+        if trainer.step != saved:
+            save()
     finally:
         for log in logs.values():
             log.close()
@@ -287,6 +288,11 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
+    _write(path, json.dumps(content, indent=2) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file that is there whole or not at all."""
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

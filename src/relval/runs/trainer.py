@@ -31,6 +31,7 @@ class Trainer:
             for child in np.random.SeedSequence(config.seed).spawn(3)
         )
         self.envs = envs.make(config.env, config.envs)
+        torch.set_num_threads(1)  # initial weights depend on the number, in the last digits
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights_seed)
             self.agent = Agent(

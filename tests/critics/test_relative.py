@@ -1,0 +1,233 @@
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from relval.critics import Minibatch, RelativeConfig
+from relval.relative import (
+    Delta,
+    LinearDelta,
+    gae,
+    lambda_targets,
+    n_step_targets,
+    one_step_targets,
+    pair_loss,
+    ranked_values,
+    telescoped_values,
+)
+from tests.critics.rollouts import GAMMA, LAM, Case, assert_same_loss
+
+HEADS: list[Any] = ["linear", "mlp"]
+BOTH_TERMINAL: list[Any] = ["zero", "derived"]
+
+
+def partners(minibatch: Minibatch) -> Tensor:
+    """The second states of sampled pairs, which are encoded behind the first ones."""
+    count = len(minibatch.transitions)
+    assert len(minibatch.encode) == 2 * count
+    return minibatch.encode[count:]
+
+
+def frozen(case: Case) -> Delta:
+    """The differences as the critic sees them now, whatever is learned later."""
+    if case.rollout.memory.ndim == 1:
+        return LinearDelta(case.rollout.memory.clone())
+    head, memory = copy.deepcopy(case.head), case.rollout.memory.clone()
+    return lambda a, b: head(memory[a] - memory[b])
+
+
+def differences(case: Case, i: Tensor, j: Tensor) -> Tensor:
+    """What the critic predicts with its current parameters."""
+    difference: Tensor = case.head(case.features[i] - case.features[j])
+    return difference.squeeze(-1) if difference.ndim > i.ndim else difference
+
+
+def n_step_loss(case: Case, old: Delta, i: Tensor, j: Tensor) -> Tensor:
+    """The loss over given pairs, by hand."""
+    config: Any = case.critic.config
+    target = n_step_targets(
+        old, case.traj, i, j, n=config.n, gamma=GAMMA, both_terminal=config.both_terminal
+    )
+    prediction = differences(case, i, j)
+    error = (prediction - target).square()
+    if config.clip is not None:
+        before = old(i, j)
+        clipped = before + (prediction - before).clamp(-config.clip, config.clip)
+        error = torch.maximum(error, (clipped - target).square())
+    return error.mean()
+
+
+@pytest.mark.parametrize("both_terminal", BOTH_TERMINAL)
+@pytest.mark.parametrize("n", [1, 3, 5, 40])
+@pytest.mark.parametrize("size", [5, 16, 1000])
+def test_the_closed_form_is_the_mean_over_all_pairs(n: int, both_terminal: Any, size: int) -> None:
+    case = Case(RelativeConfig(pairs="all", clip=None, n=n, both_terminal=both_terminal))
+    old = frozen(case)
+    case.learn_something()
+    for minibatch in case.minibatches(size):
+        i, j = torch.meshgrid(minibatch.transitions, minibatch.transitions, indexing="ij")
+        expected = n_step_loss(case, old, i, j)
+        assert_same_loss(case, case.evaluate(minibatch).loss, expected)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("clip", [0.15, 1e6])
+def test_all_pairs_are_all_pairs_of_the_minibatch(head: Any, clip: float) -> None:
+    case = Case(RelativeConfig(pairs="all", head=head, clip=clip))
+    old = frozen(case)
+    case.learn_something()
+    for minibatch in case.minibatches():
+        i, j = torch.meshgrid(minibatch.transitions, minibatch.transitions, indexing="ij")
+        expected = n_step_loss(case, old, i, j)
+        assert_same_loss(case, case.evaluate(minibatch).loss, expected)
+
+
+def test_the_closed_form_equals_the_form_with_pairs_whose_clip_never_acts() -> None:
+    closed = Case(RelativeConfig(pairs="all", clip=None))
+    explicit = Case(RelativeConfig(pairs="all", clip=1e6))
+    closed.learn_something()
+    explicit.learn_something()
+    for a, b in zip(closed.minibatches(), explicit.minibatches(), strict=True):
+        assert torch.equal(a.transitions, b.transitions)
+        one, other = closed.evaluate(a).loss, explicit.evaluate(b).loss
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(closed.gradient(one), explicit.gradient(other))
+
+
+@pytest.mark.parametrize("pairs", ["random", "biased"])
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("clip", [None, 0.15])
+def test_the_loss_of_sampled_pairs_by_hand(pairs: Any, head: Any, clip: float | None) -> None:
+    case = Case(RelativeConfig(pairs=pairs, head=head, clip=clip))
+    old = frozen(case)
+    case.learn_something()
+    for minibatch in case.minibatches():
+        expected = n_step_loss(case, old, minibatch.transitions, partners(minibatch))
+        assert_same_loss(case, case.evaluate(minibatch).loss, expected)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_clipping_departs_from_old_differences(head: Any) -> None:
+    """Before anything is learned clipping changes nothing; later it makes the loss larger."""
+    for learned in (False, True):
+        losses = []
+        for clip in (None, 0.15):
+            case = Case(RelativeConfig(head=head, clip=clip))
+            if learned:
+                case.learn_something()
+            losses.append(torch.stack([case.evaluate(m).loss for m in case.minibatches()]))
+        assert torch.allclose(losses[0], losses[1]) is not learned
+        assert (losses[1] >= losses[0] - 1e-12).all()
+
+
+@pytest.mark.parametrize("pairs", ["biased", "all"])
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("clip", [None, 0.15])
+@pytest.mark.parametrize("both_terminal", BOTH_TERMINAL)
+@pytest.mark.parametrize("target", ["one-step", "n-step", "lambda"])
+def test_the_target_is_the_one_asked_for(
+    target: Any, both_terminal: Any, clip: float | None, head: Any, pairs: Any
+) -> None:
+    config = RelativeConfig(
+        target=target,
+        both_terminal=both_terminal,
+        pairs=pairs,
+        clip=clip,
+        head=head,
+        n=3,
+        target_lam=0.7,
+    )
+    case = Case(config)
+    old = frozen(case)
+    case.learn_something()
+    for minibatch in case.minibatches():
+        i = minibatch.transitions
+        if pairs == "all":
+            i, j = torch.meshgrid(i, i, indexing="ij")
+        else:
+            j = partners(minibatch)
+        options: Any = {"gamma": GAMMA, "both_terminal": both_terminal}
+        if target == "one-step":
+            y = one_step_targets(old, case.traj, i, j, **options)
+        elif target == "n-step":
+            y = n_step_targets(old, case.traj, i, j, n=3, **options)
+        else:
+            y = lambda_targets(old, case.traj, i, j, lam=0.7, **options)
+        expected = pair_loss(differences(case, i, j), y, old=old(i, j), clip=clip)
+        assert_same_loss(case, case.evaluate(minibatch).loss, expected)
+
+
+def test_partners_are_drawn_anew_in_each_epoch() -> None:
+    case = Case(RelativeConfig())
+    generator = torch.Generator().manual_seed(0)
+    drawn = []
+    for _ in range(2):
+        dealt = case.critic.minibatches(case.rollout, case.prepared, 10**6, generator)
+        (minibatch,) = dealt
+        drawn.append(partners(minibatch)[minibatch.transitions.argsort()])
+    assert not torch.equal(*drawn)
+
+
+def test_biased_pairs_share_an_episode_more_often_than_random_ones() -> None:
+    def shared(pairs: Any, probability: float) -> float:
+        case = Case(RelativeConfig(pairs=pairs, same_episode=probability))
+        traj = case.traj
+        segment = torch.arange(len(traj.elapsed)) - traj.elapsed * traj.envs
+        same = [
+            segment[minibatch.transitions] == segment[partners(minibatch)]
+            for seed in range(40)
+            for minibatch in case.minibatches(seed=seed)
+        ]
+        return float(torch.cat(same).double().mean())
+
+    chance = shared("random", 0.9)
+    assert chance == pytest.approx(shared("biased", 0.0), abs=0.03)
+    assert shared("biased", 1.0) == 1.0
+    assert shared("biased", 0.5) == pytest.approx(0.5 + 0.5 * chance, abs=0.04)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_head_is_odd(head: Any) -> None:
+    case = Case(RelativeConfig(head=head))
+    assert torch.equal(case.head(-case.features), -case.head(case.features))
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("anchor", ["zero", "rank"])
+def test_advantages_are_gae_of_anchored_values(anchor: Any, head: Any) -> None:
+    config = RelativeConfig(head=head, anchor=anchor, normalise_advantages=False)
+    case = Case(config)
+    with torch.no_grad():
+        anchored = telescoped_values if anchor == "zero" else ranked_values
+        values = anchored(frozen(case), case.traj)
+        expected = gae(case.traj, values, gamma=GAMMA, lam=LAM)[case.traj.valid]
+    case.learn_something()
+    torch.testing.assert_close(case.advantages(), expected, rtol=1e-10, atol=1e-10)
+
+    normalised = Case(replace(config, normalise_advantages=True)).advantages()
+    scaled = (expected - expected.mean()) / expected.std(correction=0)
+    torch.testing.assert_close(normalised, scaled, rtol=1e-6, atol=1e-6)
+
+
+def test_the_anchors_differ() -> None:
+    zero, rank = (
+        Case(RelativeConfig(anchor=anchor, normalise_advantages=False)).advantages()
+        for anchor in ("zero", "rank")
+    )
+    assert not torch.allclose(zero, rank)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_gradients_flow_through_both_states_of_a_pair(head: Any) -> None:
+    case = Case(RelativeConfig(head=head, clip=None))
+    minibatch = case.minibatches()[0]
+    features = case.features[minibatch.encode].requires_grad_()
+    loss = case.critic.evaluate(case.prepared, minibatch, features).loss
+    (gradient,) = torch.autograd.grad(loss, features)
+    first, second = gradient.chunk(2)
+    apart = minibatch.transitions != partners(minibatch)
+    assert (first[apart] != 0).any(1).all()
+    torch.testing.assert_close(first, -second)

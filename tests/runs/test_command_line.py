@@ -1,0 +1,105 @@
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relval.runs import Run, load
+from tests.runs.conftest import Finished
+from tests.runs.helpers import contents
+
+Relval = Callable[..., Finished]
+
+
+def test_a_run_is_trained_evaluated_and_filmed(relval: Relval, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    options = ("--critic", "relative", "--critic.head", "mlp", "--total-steps", 3000)
+    trained = relval("train", "CartPole-v1", *options, "--out", folder)
+    assert trained.status == 0, trained.err
+    *progress, report = trained.out.splitlines()
+    assert re.match(r"run: step 3,072 of 3,000, score [\d.]+ \(\d+ episodes\)", progress[-1])
+    assert "\x1b" not in trained.out
+    assert re.fullmatch(
+        rf"score [\d.]+ after 3,072 steps; the run is in {re.escape(str(folder))}", report
+    )
+    config = load(folder).config
+    assert (config.env, config.total_steps, config.preset) == ("CartPole-v1", 3000, "classic")
+    assert getattr(config.critic, "head", None) == "mlp"
+
+    evaluated = relval("eval", folder, "--episodes", 5)
+    assert evaluated.status == 0, evaluated.err
+    assert re.match(r"score [\d.]+ ± [\d.]+ \(mean of 5 episodes, 95%\)", evaluated.out)
+    assert relval("eval", folder, "--episodes", 5).out == evaluated.out
+
+    filmed = relval("video", folder)
+    assert filmed.status == 0, filmed.err
+    assert str(folder / "video.gif") in filmed.out
+    assert (folder / "video.gif").exists()
+
+    again = relval("train", "--resume", folder)
+    assert again.status == 0, again.err
+    assert "has finished already" in again.out
+
+
+def test_a_quiet_run_shows_its_report_alone(relval: Relval, tmp_path: Path) -> None:
+    options = ("--total-steps", 100, "--ppo.steps", 16, "--ppo.minibatch", 64, "--quiet")
+    trained = relval("train", "CartPole-v1", *options, "--out", tmp_path / "run")
+    assert trained.status == 0, trained.err
+    assert len(trained.out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["CartPol-v1"], "CartPole-v1"),
+        (["MinAtar/Breakot"], "did you mean MinAtar/Breakout?"),
+        (["Breakout"], "MinAtar/Breakout"),
+        (["CartPole-v1", "--critic", "relatve"], "did you mean relative?"),
+        (["CartPole-v1", "--preset", "clasic"], "did you mean classic?"),
+        (["CartPole-v1", "--ppo.learning-rat", "1"], "--ppo.learning-rate"),
+        (["CartPole-v1", "--critic.head", "cubic"], "mlp"),
+        (["CartPole-v1", "--total-steps", "0"], "total_steps must be at least 1"),
+        ([], "which environment?"),
+        (["Pendulum-v1", "--critic", "dae"], "'dae' has one output per action, so it needs"),
+        (["--resume", "nowhere"], "nowhere holds no run"),
+    ],
+)
+def test_a_mistake_is_refused_with_what_may_have_been_meant(
+    arguments: list[str],
+    hint: str,
+    relval: Relval,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished = relval("train", *arguments)
+    assert finished.status == 2
+    assert hint in finished.err
+    assert "Traceback" not in finished.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["eval", "video"])
+def test_a_folder_without_a_run_is_refused(command: str, relval: Relval, tmp_path: Path) -> None:
+    finished = relval(command, tmp_path / "nowhere")
+    assert finished.status == 2
+    assert "holds no run" in finished.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_out_that_holds_another_run_is_refused_and_left_alone(
+    relval: Relval, cartpole: Run
+) -> None:
+    before = contents(cartpole.folder)
+    finished = relval("train", "CartPole-v1", "--seed", 9, "--out", cartpole.folder)
+    assert finished.status == 2
+    assert f"relval train --resume {cartpole.folder}" in finished.err
+    assert contents(cartpole.folder) == before
+
+
+@pytest.mark.parametrize("asked", [["--help"], ["CartPole-v1", "--help"]])
+def test_help_tells_critics_presets_and_settings(asked: list[str], relval: Relval) -> None:
+    finished = relval("train", *asked)
+    assert finished.status == 0
+    for word in ("absolute", "minatar", "--ppo.learning-rate", "--critic.n", "--resume"):
+        assert word in finished.out

@@ -1,0 +1,201 @@
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from relval.critics import RelativeConfig
+from relval.runs import PRESETS, Config, configure
+from relval.runs.config import from_yaml, to_yaml
+from relval.runs.presets import preset_for
+from relval.runs.trainer import Trainer
+
+ALL = [(preset, critic) for preset in PRESETS for critic in PRESETS[preset].critics]
+TRAINABLE = {
+    "classic": "CartPole-v1",
+    "minatar": "MinAtar/Breakout",
+    "pendulum": "Pendulum-v1",
+    "mujoco": "Pendulum-v1",
+}
+"""An environment for each preset that is not for Atari."""
+
+
+def changed(config: Config, section: str | None, **values: object) -> str:
+    """The configuration as YAML, with values added or changed."""
+    tree = yaml.safe_load(to_yaml(config))
+    (tree[section] if section else tree).update(values)
+    return yaml.safe_dump(tree)
+
+
+@pytest.fixture
+def config() -> Config:
+    return configure("CartPole-v1", "relative")
+
+
+@pytest.mark.parametrize(("preset", "critic"), ALL)
+def test_every_preset_survives_yaml(preset: str, critic: str) -> None:
+    made = configure("CartPole-v1", critic, preset=preset, seed=7)
+    assert made.preset == preset
+    assert from_yaml(to_yaml(made)) == made
+
+
+def test_values_that_are_not_the_preset_s_survive_yaml() -> None:
+    made = configure(
+        "MinAtar/Breakout",
+        "relative",
+        total_steps=5,
+        checkpoint_every=3,
+        threads=2,
+        critic_options={"head": "mlp", "clip": 0.125, "anchor": "zero"},
+        ppo={"max_grad_norm": None, "learning_rate": 1e-7, "minibatch": 9},
+        network={"hidden": (3, 2, 1), "activation": "relu"},
+        envs={"sticky_actions": 0.0, "ramping": False, "normalise_rewards": True},
+    )
+    assert from_yaml(to_yaml(made)) == made
+
+
+def test_whole_numbers_in_yaml_become_floats_where_floats_are_meant(config: Config) -> None:
+    read = from_yaml(changed(config, "ppo", clip=1, max_grad_norm=2))
+    assert isinstance(read.ppo.clip, float)
+    assert isinstance(read.ppo.max_grad_norm, float)
+
+
+@pytest.mark.parametrize(
+    ("section", "wrong", "right"),
+    [
+        ("ppo", "learning_rat", "ppo.learning_rate"),
+        ("critic", "same_episodes", "critic.same_episode"),
+        ("envs", "num_env", "envs.num_envs"),
+        ("network", "hiden", "network.hidden"),
+        (None, "total_step", "total_steps"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_nearest_one(
+    config: Config, section: str | None, wrong: str, right: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"{wrong}; did you mean {right}\?"):
+        from_yaml(changed(config, section, **{wrong: 1}))
+
+
+def test_a_setting_like_no_other_is_refused(config: Config) -> None:
+    with pytest.raises(ValueError, match=r"there is no setting ppo\.xyzzy$"):
+        from_yaml(changed(config, "ppo", xyzzy=1))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "env: CartPole-v1\n"])
+def test_yaml_without_a_critic_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a mapping with a section `critic`"):
+        from_yaml(text)
+
+
+def test_an_unknown_critic_in_yaml_is_refused_with_the_known_ones(config: Config) -> None:
+    with pytest.raises(ValueError, match="one of absolute, relative, discounted, dae"):
+        from_yaml(changed(config, "critic", name="relativ"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"total_steps": -1},
+        {"total_steps": 0},
+        {"threads": 0},
+        {"checkpoint_every": 0},
+        {"envs": {"num_envs": 0}},
+        {"ppo": {"steps": 0}},
+        {"ppo": {"epochs": 0}},
+        {"ppo": {"minibatch": 0}},
+        {"ppo": {"minibatch": 8 * 128 + 1}},
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(values: dict[str, Any]) -> None:
+    name, value = next(iter(values.items()))
+    full = f"{name}.{next(iter(value))}" if isinstance(value, dict) else name
+    with pytest.raises(ValueError, match=f"^{full} must be at"):
+        configure("CartPole-v1", "relative", **values)
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("ppo", {"gamma": 1.5}),
+        ("ppo", {"lam": -0.1}),
+        ("ppo", {"clip": -0.1}),
+        ("ppo", {"learning_rate": -1e-3}),
+        ("ppo", {"max_grad_norm": -1.0}),
+        ("envs", {"sticky_actions": 2.0}),
+        ("critic", {"n": 0}),
+        ("critic", {"same_episode": 2.0}),
+        ("critic", {"head": "liner"}),
+        ("critic", {"anchor": "rnk"}),
+        ("network", {"activation": "gelu"}),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_before_a_run_begins(
+    config: Config, section: str, values: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=f"{section}.{next(iter(values))} must"):
+        from_yaml(changed(config, section, **values))
+
+
+@pytest.mark.parametrize(("preset", "critic"), ALL)
+def test_every_preset_makes_a_run(preset: str, critic: str) -> None:
+    env = TRAINABLE.get(preset)
+    made = configure(env or "CartPole-v1", critic, preset=preset)
+    if env == "Pendulum-v1" and critic == "dae":
+        made = replace(made, env="CartPole-v1")
+    if env is not None:
+        trainer = Trainer(made)
+        assert trainer.step == 0
+        trainer.envs.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "preset"),
+    [
+        ("MinAtar/Freeway", "minatar"),
+        ("CartPole-v1", "classic"),
+        ("Acrobot-v1", "classic"),
+        ("Pendulum-v1", "pendulum"),
+        ("MountainCarContinuous-v0", "pendulum"),
+        ("HalfCheetah-v5", "mujoco"),
+    ],
+)
+def test_an_environment_gets_the_preset_that_suits_it(env: str, preset: str) -> None:
+    assert preset_for(env) == preset
+    assert configure(env).preset == preset
+
+
+def test_the_preset_paper_holds_the_printed_numbers() -> None:
+    made = configure("CartPole-v1", "relative", preset="paper")
+    assert isinstance(made.critic, RelativeConfig)
+    assert (made.ppo.gamma, made.ppo.lam, made.critic.n) == (0.99, 0.95, 5)
+    assert (made.ppo.clip, made.ppo.epochs, made.ppo.minibatch) == (0.1, 5, 128)
+    assert (made.envs.num_envs, made.ppo.steps) == (8, 128)
+    assert (made.ppo.learning_rate, made.ppo.adam_eps) == (2.5e-4, 1e-5)
+    assert (made.ppo.entropy, made.ppo.max_grad_norm) == (0.01, 0.5)
+    assert (made.critic.coefficient, made.critic.clip) == (1.25, 0.15)
+    assert (made.critic.pairs, made.critic.same_episode) == ("biased", 0.33)
+
+
+def test_the_preset_relval_differs_from_the_paper_s_in_the_critic_s_coefficient_alone() -> None:
+    ours, printed = (
+        configure("CartPole-v1", "relative", preset=preset) for preset in ("relval", "paper")
+    )
+    assert ours.critic.coefficient == 0.3
+    critic = replace(ours.critic, coefficient=printed.critic.coefficient)
+    assert replace(ours, critic=critic, preset="paper") == printed
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"critic": "relatve"}, "no critic 'relatve'; did you mean relative?"),
+        ({"preset": "papr"}, "no preset 'papr'; did you mean paper?"),
+        ({"critic": "xyzzy"}, "choose from absolute, relative, discounted, dae"),
+        ({"critic": "dae", "preset": "paper"}, "'paper' is for the critics relative, not for"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(names: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        configure("CartPole-v1", **names)  # type: ignore[arg-type]

@@ -1,0 +1,98 @@
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import relval
+from relval import envs
+from relval.runs import Run
+from relval.runs import checkpoint as checkpoints
+from tests.runs.helpers import available
+
+RUNS = ["cartpole", "breakout", "pendulum"]
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest) -> Run:
+    """A finished run, loaded anew."""
+    trained: Run = request.getfixturevalue(request.param)
+    return relval.load(trained.folder)
+
+
+def observations(run: Run, steps: int = 20) -> list[np.ndarray]:
+    """Batches of observations that a random policy meets."""
+    made: Any = envs.make(run.config.env, run.config.envs)
+    made.action_space.seed(0)
+    seen = [made.reset(seed=0)[0].copy()]
+    seen += [made.step(made.action_space.sample())[0].copy() for _ in range(steps)]
+    made.close()
+    return seen
+
+
+def action_space(run: Run) -> gym.Space[Any]:
+    made = envs.make(run.config.env, run.config.envs)
+    made.close()
+    return made.single_action_space
+
+
+def test_three_lines_give_an_action(cartpole: Run) -> None:
+    policy = relval.load(cartpole.folder).policy
+    observation, _ = gym.make("CartPole-v1").reset(seed=0)
+    assert int(policy(observation)) in (0, 1)
+
+
+@pytest.mark.parametrize("run", RUNS, indirect=True)
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_policy_takes_single_observations_and_batches(run: Run, deterministic: bool) -> None:
+    space = action_space(run)
+    for batch in observations(run):
+        actions = run.policy(batch, deterministic=deterministic)
+        assert actions.shape == (4, *(space.shape or ()))
+        assert all(space.contains(action) for action in actions)
+        assert space.contains(run.policy(batch[0], deterministic=deterministic))
+
+
+@pytest.mark.parametrize("run", RUNS, indirect=True)
+def test_a_deterministic_policy_acts_alike_on_single_observations_and_batches(run: Run) -> None:
+    for batch in observations(run):
+        singly = np.stack([run.policy(observation) for observation in batch])
+        np.testing.assert_allclose(run.policy(batch), singly, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("run", ["cartpole"], indirect=True)
+def test_a_policy_draws_its_actions_when_told_to(run: Run) -> None:
+    batch = np.zeros((400, 4), np.float32)
+    assert len(np.unique(run.policy(batch))) == 1
+    assert len(np.unique(run.policy(batch, deterministic=False))) == 2
+
+
+@pytest.mark.parametrize("run", ["cartpole"], indirect=True)
+@pytest.mark.parametrize("kind", [list, np.float64, np.float32])
+def test_a_policy_takes_any_kind_of_float(run: Run, kind: Any) -> None:
+    numbers = [0.01, -0.02, 0.03, -0.04]
+    observation: Any = numbers if kind is list else np.array(numbers, dtype=kind)
+    assert int(run.policy(observation)) in (0, 1)
+
+
+@pytest.mark.parametrize("run", ["pendulum"], indirect=True)
+def test_running_statistics_are_restored(run: Run) -> None:
+    saved = checkpoints.load(available(run.folder)[-1]).state["normaliser"]
+    normaliser = run.policy.normaliser
+    assert normaliser.capture() == saved
+    assert saved["obs"]["count"] > run.config.total_steps
+    assert normaliser.obs is not None
+    batch = observations(run)[0]
+    scaled = (batch - normaliser.obs.mean) / np.sqrt(normaliser.obs.variance)
+    np.testing.assert_allclose(normaliser.observations(batch), scaled, rtol=1e-5)
+
+
+@pytest.mark.parametrize("run", ["pendulum"], indirect=True)
+def test_a_policy_sees_observations_through_the_statistics_and_leaves_them(run: Run) -> None:
+    batch = observations(run)[0]
+    policy = run.policy
+    before, actions = policy.normaliser.capture(), policy(batch)
+    assert policy.normaliser.capture() == before
+    assert policy.normaliser.obs is not None
+    policy.normaliser.obs.mean = policy.normaliser.obs.mean + 1
+    assert not np.array_equal(policy(batch), actions)
