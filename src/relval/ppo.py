@@ -154,7 +154,7 @@ class Collector:
             ended = terminated[t] | truncated[t]
             self.scores += reward
             self.lengths += valid[t]
-            rewards[t] = self.normaliser.rewards(reward, valid[t], ended)
+            rewards[t] = self.normaliser.rewards(reward, ended, valid[t])
             self.observations = self.normaliser.observe(following)
             if ended.any():
                 for n in ended.nonzero()[0]:

@@ -46,7 +46,7 @@ def make(name: str, config: EnvConfig, *, render: bool = False) -> VectorEnv[Any
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"there is no environment {name!r}{hint}")
-    options = {"render_mode": "rgb_array"} if render else {}
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     try:
         if gym.spec(name).entry_point == _CARTPOLE and not render:
             envs = gym.make_vec(name, config.num_envs, vectorization_mode="vector_entry_point")

@@ -67,12 +67,14 @@ class Normaliser:
         scaled = (obs - self.obs.mean) / np.sqrt(self.obs.variance + 1e-8)
         return np.clip(scaled, -_LIMIT, _LIMIT).astype(np.float32)
 
-    def rewards(self, rewards: np.ndarray, valid: np.ndarray, ended: np.ndarray) -> np.ndarray:
-        """Learns from rewards where they are valid, and returns them scaled."""
+    def rewards(
+        self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Learns from rewards, where they are valid, and returns them scaled."""
         if self.returns is None:
             return rewards
         self.running = self.gamma * self.running + rewards
-        self.returns.update(self.running[valid])
+        self.returns.update(self.running if valid is None else self.running[valid])
         self.running[ended] = 0.0
         return np.clip(rewards / np.sqrt(self.returns.variance + 1e-8), -_LIMIT, _LIMIT)
 

@@ -39,6 +39,8 @@ def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     for leftover in folder.glob(".step_*.tmp"):
         shutil.rmtree(leftover)
     final = folder / f"step_{step:012d}"
+    if _is_whole(final):
+        return final  # the same step of the same run is the same state
     temporary = folder / f".{final.name}.tmp"
     temporary.mkdir()
     tensors = {name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()}
@@ -73,6 +75,14 @@ def load(path: Path) -> Checkpoint:
         return Checkpoint(load_file(path / _TENSORS), _read_json(path / _STATE))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DamagedCheckpointError(f"checkpoint {path} cannot be read: {error}") from error
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        load(path)
+    except DamagedCheckpointError:
+        return False
+    return True
 
 
 def load_newest(folder: Path) -> Checkpoint | None:

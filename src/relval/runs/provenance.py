@@ -9,13 +9,19 @@ from typing import Any
 
 import torch
 
-_PACKAGES = ("relval", "torch", "gymnasium", "numpy", "minatar", "ale-py", "mujoco")
+from relval import __version__
+
+_PACKAGES = ("torch", "gymnasium", "numpy", "minatar", "ale-py", "mujoco")
 
 
 def provenance() -> dict[str, Any]:
     """Versions of all that matters, the state of the source, and the hardware."""
     return {
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {
+            "python": platform.python_version(),
+            "relval": __version__,
+            **_versions(),
+        },
         "git": _git(),
         "hardware": {
             "machine": platform.machine(),
