@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo theory test lint format bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## show the theory at work on small decision processes
+demo: $(READY) ## train PPO and PPO with the relative critic on MinAtar Breakout
+	$(BIN)/relval demo
+
+theory: $(READY) ## show the theory at work on small decision processes
 	$(BIN)/relval theory
 
 test: lint ## check style and types, then run all tests
@@ -33,8 +36,9 @@ format: $(READY) ## mend what the style check can mend by itself
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY) ## time the mathematics against its O(B^2) form
+bench: $(READY) ## measure speed against peers: the mathematics, and training
 	$(BIN)/relval bench math
+	$(BIN)/relval bench train
 
 clean: ## remove .venv and everything generated
 	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -129,6 +129,19 @@ def video(run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 
     return 0
 
 
+def demo(out: Path = Path("out/demo"), total_steps: int = 250_000) -> int:
+    """Train PPO with its own critic and with the relative one, and draw both learning curves.
+
+    Args:
+        out: Folder for the runs and the picture, curves.png.
+        total_steps: Environment steps of each run.
+    """
+    from relval.experiments.demo import demo
+
+    demo(out, total_steps)
+    return 0
+
+
 def sweep(
     name: tyro.conf.Positional[str],
     out: Path | None = None,
@@ -164,20 +177,21 @@ def theory(out: Path = Path("out/theory")) -> int:
     return 0 if theory.show(out) else 1
 
 
-def bench(what: tyro.conf.Positional[Literal["math"]]) -> int:
+def bench(what: tyro.conf.Positional[Literal["math", "train"]]) -> int:
     """Measure speed against a peer, in one run.
 
     Args:
         what: math: time and memory of the all-pairs loss and of n-step targets against the plain
-            form over all B^2 pairs.
+            form over all B^2 pairs. train: steps per second against Stable-Baselines3's PPO.
     """
-    from relval.experiments import bench
+    from relval.experiments.bench import mathematics, training
 
-    bench.math()
+    {"math": mathematics.run, "train": training.run}[what]()
     return 0
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
+    "demo": demo,
     "train": train,
     "eval": evaluate,
     "video": video,

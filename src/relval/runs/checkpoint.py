@@ -38,9 +38,8 @@ def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".step_*.tmp"):
         shutil.rmtree(leftover)
-    final = folder / f"step_{step:012d}"
-    if _is_whole(final):
-        return final  # the same step of the same run is the same state
+    same_step = len(list(folder.glob(f"step_{step:012d}*")))
+    final = folder / (f"step_{step:012d}" + "_again" * same_step)
     temporary = folder / f".{final.name}.tmp"
     temporary.mkdir()
     tensors = {name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()}
@@ -51,8 +50,6 @@ def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     )
     for path in (*temporary.iterdir(), temporary):
         _sync(path)
-    if final.exists():
-        shutil.rmtree(final)
     temporary.rename(final)
     _sync(folder)
     for old in available(folder)[:-_KEEP]:
@@ -75,14 +72,6 @@ def load(path: Path) -> Checkpoint:
         return Checkpoint(load_file(path / _TENSORS), _read_json(path / _STATE))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DamagedCheckpointError(f"checkpoint {path} cannot be read: {error}") from error
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        load(path)
-    except DamagedCheckpointError:
-        return False
-    return True
 
 
 def load_newest(folder: Path) -> Checkpoint | None:

@@ -1,6 +1,6 @@
-"""Benchmarks: each prints what it measured beside a peer measured in the same run."""
+"""The all-pairs loss and n-step targets against the plain form over all pairs."""
 
-import math as maths
+import math
 import multiprocessing
 import os
 import platform
@@ -29,7 +29,7 @@ _BYTES_PER_PAIR = 100
 """What the plain form needs at its peak, roughly; decides where it fits."""
 
 
-def math() -> None:
+def run() -> None:
     """Time and peak memory of the all-pairs loss and of n-step targets, and how they grow."""
     print(f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, float32")
     print(f"n = {_STEPS}, an episode's end in one step of 50; losses forward and backward\n")
@@ -54,7 +54,7 @@ def math() -> None:
     print("\nTime grows over the last two sizes as")
     for name, times in seconds.items():
         if len(times) > 1:
-            exponent = maths.log10(times[-1] / times[-2])
+            exponent = math.log10(times[-1] / times[-2])
             print(f"  {name:<24} B^{exponent:.2f}")
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: each prints what it measured beside a peer measured in the same run."""

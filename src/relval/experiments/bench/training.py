@@ -1,0 +1,162 @@
+"""`relval train` against Stable-Baselines3's PPO, with the same network and settings."""
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from relval.envs.minatar import MinAtarVectorEnv
+from relval.networks import NetworkConfig, make_encoder
+from relval.runs import Config, configure
+from relval.runs.trainer import Trainer
+
+_ENVS, _STEPS, _EPOCHS, _MINIBATCH = 8, 128, 4, 256
+Measure = Callable[[int, int], float]
+"""From a number of updates and of threads to steps per second."""
+
+_UPDATES = {"CartPole-v1": 20, "MinAtar/Breakout": 12}
+_REPEATS = 5
+
+
+def run() -> None:
+    """Steps per second on CartPole and MinAtar, the median of interleaved repeats."""
+    threads = sorted({1, os.cpu_count() or 1})
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}; {_ENVS} envs x "
+        f"{_STEPS} steps, {_EPOCHS} epochs, minibatch {_MINIBATCH};\n"
+        f"median of {_REPEATS} interleaved repeats, each at its better number of threads of "
+        f"{threads}\n"
+    )
+    for env, updates in _UPDATES.items():
+        peers: dict[str, Measure] = {
+            "Stable-Baselines3 PPO": _stable_baselines(env),
+            "relval, absolute": _ours(_config(env, "absolute")),
+            "relval, relative, all pairs": _ours(
+                _config(env, "relative", pairs="all", n=5, clip=None)
+            ),
+        }
+        speeds: dict[tuple[str, int], list[float]] = {}
+        for _ in range(_REPEATS):
+            for name, measure in peers.items():
+                for count in threads:
+                    speeds.setdefault((name, count), []).append(measure(updates, count))
+        best = {
+            name: max((statistics.median(speeds[name, count]), count) for count in threads)
+            for name in peers
+        }
+        print(env)
+        base = best["Stable-Baselines3 PPO"][0]
+        for name, (speed, count) in best.items():
+            print(f"  {name:<28} {speed:>8,.0f} steps/s  {speed / base:5.2f}x  {count} threads")
+        cost = 1 - best["relval, relative, all pairs"][0] / best["relval, absolute"][0]
+        print(f"  the relative critic is {cost:.0%} slower than the absolute one\n", flush=True)
+
+
+def _config(env: str, critic: str, **options: Any) -> Config:
+    return configure(
+        env,
+        critic,
+        total_steps=10**9,
+        ppo={"steps": _STEPS, "epochs": _EPOCHS, "minibatch": _MINIBATCH},
+        envs={"num_envs": _ENVS},
+        critic_options=options,
+    )
+
+
+def _ours(config: Config) -> Measure:
+    def measure(updates: int, threads: int) -> float:
+        trainer = Trainer(replace(config, threads=threads))
+        trainer.iterate()
+        begin = time.perf_counter()
+        for _ in range(updates):
+            trainer.iterate()
+        speed = updates * _ENVS * config.ppo.steps / (time.perf_counter() - begin)
+        trainer.envs.close()
+        return speed
+
+    return measure
+
+
+def _stable_baselines(env: str) -> Measure:
+    try:
+        from stable_baselines3 import PPO
+        from stable_baselines3.common.env_util import make_vec_env
+        from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "this benchmark needs Stable-Baselines3: install relval with the extra `bench`"
+        ) from error
+
+    class SameEncoder(BaseFeaturesExtractor):
+        """The encoder that relval uses for MinAtar."""
+
+        def __init__(self, space: gym.Space[np.ndarray]) -> None:
+            encoder = make_encoder(space, NetworkConfig())
+            super().__init__(space, encoder.features)
+            self.encoder = encoder
+
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            features: torch.Tensor = self.encoder(observations)
+            return features
+
+    minatar = env == "MinAtar/Breakout"
+    shared = {
+        "features_extractor_class": SameEncoder,
+        "net_arch": [],
+        "normalize_images": False,
+    }
+
+    def measure(updates: int, threads: int) -> float:
+        torch.set_num_threads(threads)
+        model = PPO(
+            "MlpPolicy",
+            make_vec_env(_BreakoutEnv if minatar else env, _ENVS),
+            n_steps=_STEPS,
+            batch_size=_MINIBATCH,
+            n_epochs=_EPOCHS,
+            policy_kwargs=shared if minatar else None,
+            device="cpu",
+        )
+        model.learn(_ENVS * _STEPS)
+        begin = time.perf_counter()
+        model.learn(updates * _ENVS * _STEPS)
+        return updates * _ENVS * _STEPS / (time.perf_counter() - begin)
+
+    return measure
+
+
+class _BreakoutEnv(gym.Env[np.ndarray, int]):
+    """MinAtar's Breakout as a single environment, as Stable-Baselines3 wants it."""
+
+    def __init__(self) -> None:
+        games = MinAtarVectorEnv("breakout", 1)
+        self.game, self.actions = games.games[0], games.actions
+        self.observation_space = games.single_observation_space
+        self.action_space = games.single_action_space
+        self.last_action = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        if seed is not None:
+            self.game.random = np.random.RandomState(seed)
+        self.game.reset()
+        self.last_action = 0
+        return self._observation(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self.game.random.random_sample() >= 0.1:
+            self.last_action = self.actions[action]
+        reward, terminated = self.game.act(self.last_action)
+        return self._observation(), float(reward), bool(terminated), False, {}
+
+    def _observation(self) -> np.ndarray:
+        planes: np.ndarray = self.game.state().transpose(2, 0, 1)
+        return planes.astype(np.uint8)
