@@ -1,8 +1,6 @@
 """The demonstration: PPO with its own critic and with the relative one, side by side."""
 
 import csv
-import os
-from dataclasses import replace
 from pathlib import Path
 
 from relval.experiments.figures import figure, save_png
@@ -28,8 +26,7 @@ def _run(folder: Path, critic: str, total_steps: int) -> Run:
     """A new run, or the one that an earlier demonstration left."""
     if (folder / "config.yaml").exists():
         return resume(folder)
-    config = configure(_ENV, critic, total_steps=total_steps)
-    return train(replace(config, threads=os.cpu_count() or 1), folder)
+    return train(configure(_ENV, critic, total_steps=total_steps), folder)
 
 
 def _draw(runs: dict[str, Run], path: Path) -> None:

@@ -84,10 +84,7 @@ def _run_one(config: Config, folder: Path) -> float:
 
 def _finished(out: Path, name: str) -> Run | None:
     folder = out / "runs" / name
-    if not (folder / "config.yaml").exists():
-        return None
-    run = load(folder)
-    return run if run.finished else None
+    return load(folder) if (folder / "summary.json").exists() else None
 
 
 def _write_results(suite: Suite, finished: dict[str, Run], out: Path) -> None:

@@ -142,7 +142,9 @@ def _panel(title: str, progress: Progress) -> Group:
         shown.append(("", ""))
     for left, right in zip(shown[::2], shown[1::2], strict=True):
         table.add_row(*left, *right)
-    return Group(head, ProgressBar(total=progress.total, completed=progress.step), table)
+    bar = Table.grid(expand=True)
+    bar.add_row(ProgressBar(total=progress.total, completed=progress.step))
+    return Group(head, bar, table)
 
 
 def _score(progress: Progress) -> str:

@@ -1,0 +1,77 @@
+import csv
+from pathlib import Path
+
+import pytest
+
+from relval.experiments.statistics import mean_and_margin
+from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, SUITES, Suite, suite
+from relval.experiments.sweep import sweep
+from relval.runs import load
+
+TINY = Suite(
+    summary="a test",
+    envs=("CartPole-v1",),
+    variants=(ABSOLUTE, RELATIVE_ALL),
+    seeds=(1, 2),
+    total_steps=1_500,
+)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_sweep_runs_what_is_missing_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep(TINY, tmp_path, seeds=[1], jobs=2)
+    assert {row["seed"] for row in rows(tmp_path / "scores.csv")} == {"1"}
+    first = tmp_path / "runs/CartPole-v1/absolute/1/summary.json"
+    written = first.stat().st_mtime_ns
+    capsys.readouterr()
+
+    assert sweep(TINY, tmp_path, jobs=2)
+    assert "4 runs, 2 of them to do" in capsys.readouterr().out
+    assert first.stat().st_mtime_ns == written
+    scores = rows(tmp_path / "scores.csv")
+    assert len(scores) == 4
+    for row in scores:
+        run = load(tmp_path / "runs" / row["env"] / row["variant"] / row["seed"])
+        assert float(row["score"]) == pytest.approx(run.summary["score"], abs=1e-3)
+    assert {row["step"] for row in rows(tmp_path / "curves.csv")} == {"1024", "2048"}
+    assert "relative-all" in (tmp_path / "table.md").read_text(encoding="utf-8")
+
+
+def test_a_run_that_fails_is_reported_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / "runs/CartPole-v1/absolute/1"
+    damaged.mkdir(parents=True)
+    (damaged / "config.yaml").write_text("env: CartPole-v1\n", encoding="utf-8")
+    assert not sweep(TINY, tmp_path, seeds=[1], jobs=1)
+    printed = capsys.readouterr()
+    assert "failed: CartPole-v1/absolute/1" in printed.err
+    assert "section `critic`" in printed.err
+    assert [row["variant"] for row in rows(tmp_path / "scores.csv")] == ["relative-all"]
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_names_each_run_once(name: str) -> None:
+    chosen = suite(name)
+    runs = chosen.runs()
+    assert len(runs) == len(chosen.envs) * len(chosen.variants) * len(chosen.seeds)
+    assert {config.env for config in runs.values()} == set(chosen.envs)
+
+
+def test_an_unknown_suite_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="did you mean cartpole"):
+        suite("cartpol")
+
+
+def test_an_interval_by_students_t() -> None:
+    mean, margin = mean_and_margin([1.0, 2.0, 3.0])
+    assert mean == 2
+    assert margin == pytest.approx(4.303 / 3**0.5)
+    assert mean_and_margin([5.0]) == (5.0, float("inf"))
+    assert mean_and_margin([0.0, 1.0] * 50)[1] == pytest.approx(1.96 * 0.0502519)
