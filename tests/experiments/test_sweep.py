@@ -7,6 +7,7 @@ from relval.experiments.statistics import mean_and_margin
 from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, SUITES, Suite, suite
 from relval.experiments.sweep import sweep
 from relval.runs import load
+from relval.runs.config import to_yaml
 
 TINY = Suite(
     summary="a test",
@@ -46,14 +47,23 @@ def test_a_sweep_runs_what_is_missing_and_nothing_else(
 def test_a_run_that_fails_is_reported_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    damaged = tmp_path / "runs/CartPole-v1/absolute/1"
-    damaged.mkdir(parents=True)
-    (damaged / "config.yaml").write_text("env: CartPole-v1\n", encoding="utf-8")
+    blocked = tmp_path / "runs/CartPole-v1/absolute/1"
+    blocked.mkdir(parents=True)
+    (blocked / "notes.txt").write_text("not a run", encoding="utf-8")
     assert not sweep(TINY, tmp_path, seeds=[1], jobs=1)
     printed = capsys.readouterr()
     assert "failed: CartPole-v1/absolute/1" in printed.err
-    assert "section `critic`" in printed.err
+    assert "holds something already" in printed.err
     assert [row["variant"] for row in rows(tmp_path / "scores.csv")] == ["relative-all"]
+
+
+def test_a_run_with_other_settings_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "runs/CartPole-v1/absolute/1"
+    folder.mkdir(parents=True)
+    other = ABSOLUTE.configure("CartPole-v1", seed=1, total_steps=7)
+    (folder / "config.yaml").write_text(to_yaml(other), encoding="utf-8")
+    with pytest.raises(ValueError, match="other settings than the suite"):
+        sweep(TINY, tmp_path)
 
 
 @pytest.mark.parametrize("name", SUITES)

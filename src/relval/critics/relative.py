@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Literal
 
 import torch
@@ -181,10 +182,9 @@ class RelativeCritic(Critic[_Prepared]):
 
 
 def _in_closed_form(all_pairs: AllPairs, parts: tuple[Tensor, ...]) -> Iterator[Minibatch]:
-    """Minibatches with their losses as functions of scores, made together if of equal size."""
-    if len({len(part) for part in parts}) == 1:
-        expansions = all_pairs.expand(torch.stack(parts)).unbind()
-    else:
-        expansions = [all_pairs.expand(part) for part in parts]
-    for part, expansion in zip(parts, expansions, strict=True):
-        yield _AllPairs(part, part, expansion)
+    """Minibatches with their losses as functions of scores, made together where equally large."""
+    for _, equally_large in groupby(parts, key=len):
+        group = list(equally_large)
+        expansions = all_pairs.expand(torch.stack(group)).unbind()
+        for part, expansion in zip(group, expansions, strict=True):
+            yield _AllPairs(part, part, expansion)

@@ -13,6 +13,7 @@ from pathlib import Path
 from relval.experiments.statistics import mean_and_margin
 from relval.experiments.suites import Suite
 from relval.runs import Config, Run, load, resume, train
+from relval.runs.config import to_yaml
 
 _CURVE_POINTS = 50
 
@@ -30,6 +31,8 @@ def sweep(suite: Suite, out: Path, *, seeds: Sequence[int] = (), jobs: int | Non
       jobs: Processes at a time; by default one for each core.
     """
     runs = suite.runs()
+    for name, config in runs.items():
+        _check_settings(out / "runs" / name, config)
     missing = {
         name: config
         for name, config in runs.items()
@@ -72,9 +75,19 @@ def _run_all(missing: dict[str, Config], out: Path, workers: int) -> list[tuple[
     return failed
 
 
+def _check_settings(folder: Path, config: Config) -> None:
+    """Refuses a folder whose run was made with other settings than the suite's."""
+    stored = folder / "config.yaml"
+    if stored.exists() and stored.read_text(encoding="utf-8") != to_yaml(config):
+        raise ValueError(
+            f"{folder} was made with other settings than the suite now has: remove it, or choose "
+            "another --out"
+        )
+
+
 def _run_one(config: Config, folder: Path) -> float:
     """Starts a run or goes on with it; its final score."""
-    if folder.exists():
+    if (folder / "config.yaml").exists():
         run = resume(folder, quiet=True, say=lambda message: None)
     else:
         run = train(config, folder, quiet=True)

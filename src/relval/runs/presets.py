@@ -32,8 +32,8 @@ class Preset:
     network: NetworkConfig
     envs: EnvConfig
     total_steps: int
-    ppo_changes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What single critics want otherwise in `ppo`."""
+    changes: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """What single critics want otherwise, section by section."""
 
 
 # "Relative Value Learning" (ICLR 2026), App. D, Table 3, unless said otherwise.
@@ -94,7 +94,7 @@ PRESETS: dict[str, Preset] = {
         },
         ppo=_PAPER_PPO,
         # CustomPPO_atari.yml of Pan et al. (2022); their gradients are not clipped.
-        ppo_changes={"dae": {"epochs": 6, "max_grad_norm": None}},
+        changes={"dae": {"ppo": {"epochs": 6, "max_grad_norm": None}}},
         network=_ATARI_NETWORK,
         envs=_ATARI_ENVS,
         total_steps=_ATARI_STEPS,
@@ -154,7 +154,11 @@ PRESETS: dict[str, Preset] = {
             anneal_learning_rate=True,
             entropy=0.0,
         ),
-        ppo_changes={"dae": {"epochs": 10}},
+        changes={
+            # Errors of values near 100 would fill the gradient's norm, and hold up the policy.
+            "absolute": {"envs": {"normalise_rewards": True}},
+            "dae": {"ppo": {"epochs": 10}},
+        },
         network=NetworkConfig(shared=False),
         envs=EnvConfig(num_envs=8),
         total_steps=300_000,
@@ -163,7 +167,7 @@ PRESETS: dict[str, Preset] = {
         summary="MinAtar",
         critics=_SMALL_CRITICS,
         ppo=PPOConfig(epochs=4, minibatch=256, clip=0.1, learning_rate=1e-3, entropy=0.01),
-        ppo_changes={"dae": {"epochs": 10}},
+        changes={"dae": {"ppo": {"epochs": 10}}},
         network=NetworkConfig(shared=True),
         envs=EnvConfig(num_envs=8),
         total_steps=1_000_000,
@@ -256,24 +260,28 @@ def configure(
             f"the preset {name!r} is for the critics {', '.join(chosen.critics)}, not for "
             f"{critic!r}; leave the preset out, or choose another"
         )
+    own = chosen.changes.get(critic, {})
+
+    def section(name: str, original: Section, changes: dict[str, Any] | None) -> Section:
+        return _changed(name, original, own.get(name, {}) | (changes or {}))
+
     return Config(
         env=env,
-        critic=_changed("critic", chosen.critics[critic], critic_options),
+        critic=section("critic", chosen.critics[critic], critic_options),
         preset=name,
         seed=seed,
         total_steps=chosen.total_steps if total_steps is None else total_steps,
-        envs=_changed("envs", chosen.envs, envs),
-        network=_changed("network", chosen.network, network),
-        ppo=_changed("ppo", chosen.ppo, chosen.ppo_changes.get(critic, {}) | (ppo or {})),
+        envs=section("envs", chosen.envs, envs),
+        network=section("network", chosen.network, network),
+        ppo=section("ppo", chosen.ppo, ppo),
         **others,
     )
 
 
-def _changed(section: str, original: Section, changes: dict[str, Any] | None) -> Section:
+def _changed(section: str, original: Section, changes: dict[str, Any]) -> Section:
     """A section with single values changed."""
-    known = [item.name for item in fields(original)]
-    check_settings(changes or {}, known, f"{section}.")
-    return replace(original, **changes or {})
+    check_settings(changes, [item.name for item in fields(original)], f"{section}.")
+    return replace(original, **changes)
 
 
 def _check_name(what: str, name: str, known: Any) -> None:
