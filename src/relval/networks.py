@@ -43,9 +43,16 @@ class Encoder(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Features of a batch of observations."""
-        x = observations.to(next(self.parameters()).dtype)
-        features: Tensor = self.layers(x * self.scale if self.scale != 1 else x)
-        return features
+        x = observations.to(self._first_weight().dtype)
+        if self.scale != 1:
+            x = x * self.scale
+        for layer in self.layers:
+            x = layer.forward(x)  # without hooks: for a few observations calling them costs most
+        return x
+
+    def _first_weight(self) -> Tensor:
+        first = next(layer for layer in self.layers if isinstance(layer, nn.Linear | nn.Conv2d))
+        return first.weight
 
 
 def make_encoder(space: gym.Space[np.ndarray], config: NetworkConfig) -> Encoder:

@@ -77,6 +77,23 @@ class Agent(nn.Module):
         return self.encoder if self.own_encoder is None else self.own_encoder
 
 
+def make_optimizer(agent: Agent, config: PPOConfig) -> torch.optim.Adam:
+    """Adam over all of the agent's parameters, laid out in one tensor.
+
+    The agent's parameters and their gradients become views of it: to clip and step one long vector
+    costs a fraction of doing so layer by layer.
+    """
+    parameters = list(agent.parameters())
+    flat = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in parameters]))
+    flat.grad = torch.zeros_like(flat)
+    sizes = [parameter.numel() for parameter in parameters]
+    pieces = zip(parameters, flat.detach().split(sizes), flat.grad.split(sizes), strict=True)
+    for parameter, values, gradients in pieces:
+        parameter.data = values.view_as(parameter)
+        parameter.grad = gradients.view_as(parameter)
+    return torch.optim.Adam([flat], lr=config.learning_rate, eps=config.adam_eps, fused=True)
+
+
 @dataclass(frozen=True)
 class Episode:
     """A finished episode."""
@@ -218,11 +235,10 @@ def update(
     for _ in range(config.epochs):
         for minibatch in critic.minibatches(rollout, prepared, config.minibatch, generator):
             i = minibatch.transitions
-            critic_features = agent.critic_encoder(rollout.observations[minibatch.encode])
+            observations = rollout.observations[minibatch.encode]
+            critic_features = agent.critic_encoder(observations)
             features = (
-                critic_features[: len(i)]
-                if agent.shared
-                else agent.encoder(rollout.observations[i])
+                critic_features[: len(i)] if agent.shared else agent.encoder(observations[: len(i)])
             )
             outputs = agent.policy(features)
             verdict = critic.evaluate(prepared, minibatch, critic_features)
@@ -236,7 +252,7 @@ def update(
             entropy = agent.policy.entropy(outputs).mean()
             loss = policy_loss - config.entropy * entropy + critic.config.coefficient * verdict.loss
 
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=False)
             loss.backward()
             limit = float("inf") if config.max_grad_norm is None else config.max_grad_norm
             norm = nn.utils.clip_grad_norm_(parameters, limit)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -42,7 +43,10 @@ def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     final = folder / (f"step_{step:012d}" + "_again" * same_step)
     temporary = folder / f".{final.name}.tmp"
     temporary.mkdir()
-    tensors = {name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()}
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in checkpoint.tensors.items()
+    }
     save_file(tensors, temporary / _TENSORS)
     _write_json(temporary / _STATE, checkpoint.state)
     _write_json(

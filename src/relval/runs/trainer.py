@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from relval import envs
-from relval.ppo import Agent, Collector, Episode, update
+from relval.ppo import Agent, Collector, Episode, make_optimizer, update
 from relval.runs.checkpoint import Checkpoint
 from relval.runs.config import Config
 
@@ -40,12 +40,7 @@ class Trainer:
                 config.network,
                 config.critic,
             ).to(config.device)
-        self.optimizer = torch.optim.Adam(
-            self.agent.parameters(),
-            lr=config.ppo.learning_rate,
-            eps=config.ppo.adam_eps,
-            fused=True,
-        )
+        self.optimizer = make_optimizer(self.agent, config.ppo)
         self.generator = torch.Generator(config.device).manual_seed(noise_seed)
         self.normaliser = make_normaliser(config, self.envs.single_observation_space.shape or ())
         self.collector = Collector(self.envs, self.normaliser, seed=envs_seed)

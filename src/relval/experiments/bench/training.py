@@ -65,7 +65,7 @@ def _config(env: str, critic: str, **options: Any) -> Config:
         critic,
         total_steps=10**9,
         ppo={"steps": _STEPS, "epochs": _EPOCHS, "minibatch": _MINIBATCH},
-        envs={"num_envs": _ENVS},
+        envs={"num_envs": _ENVS, "normalise_rewards": False},
         critic_options=options,
     )
 
