@@ -1,6 +1,7 @@
 """Encoders, policy heads and critic heads."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -50,9 +51,43 @@ class Encoder(nn.Module):
             x = layer.forward(x)  # without hooks: for a few observations calling them costs most
         return x
 
+    def on_arrays(self) -> "Callable[[np.ndarray], np.ndarray]":
+        """The same function on NumPy arrays, for vector observations; its weights are views.
+
+        For a few small observations PyTorch's cost per call is most of the time; this has a third
+        of it. Results agree to rounding.
+        """
+        layers = [_on_arrays(layer) for layer in self.layers]
+        dtype = self._first_weight().detach().numpy().dtype
+
+        def encode(observations: np.ndarray) -> np.ndarray:
+            x = observations.astype(dtype, copy=False)
+            if self.scale != 1:
+                x = x * dtype.type(self.scale)
+            for layer in layers:
+                x = layer(x)
+            return x
+
+        return encode
+
     def _first_weight(self) -> Tensor:
         first = next(layer for layer in self.layers if isinstance(layer, nn.Linear | nn.Conv2d))
         return first.weight
+
+
+def _on_arrays(layer: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
+    """One layer as a function of NumPy arrays."""
+    match layer:
+        case nn.Flatten():
+            return lambda x: x.reshape(len(x), -1)
+        case nn.Tanh():
+            return np.tanh
+        case nn.ReLU():
+            return lambda x: np.maximum(x, 0)
+        case nn.Linear():
+            matrix, bias = layer.weight.detach().numpy().T, layer.bias.detach().numpy()
+            return lambda x: x @ matrix + bias
+    raise NotImplementedError(f"{type(layer).__name__} has no form on arrays")
 
 
 def make_encoder(space: gym.Space[np.ndarray], config: NetworkConfig) -> Encoder:

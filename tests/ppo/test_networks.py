@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -158,3 +158,26 @@ def test_the_odd_head_is_odd() -> None:
     assert torch.equal(head(-difference), -head(difference))
     assert not head(torch.zeros(1, 6)).any()
     assert not torch.allclose(head(2 * difference), 2 * head(difference))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.Box(-1, 1, (5,), np.float32),
+        gym.spaces.Box(-1, 1, (5,), np.float64),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_an_encoder_on_arrays_is_the_same_function_and_follows_its_weights(
+    space: gym.spaces.Box, activation: Literal["tanh", "relu"]
+) -> None:
+    encoder = make_encoder(space, NetworkConfig(activation=activation))
+    on_arrays = encoder.on_arrays()
+    batch = np.stack([space.sample() for _ in range(8)])
+    for _ in range(2):
+        expected = encoder(torch.from_numpy(batch)).detach().numpy()
+        np.testing.assert_allclose(on_arrays(batch), expected, rtol=1e-4, atol=1e-5)
+        with torch.no_grad():
+            for parameter in encoder.parameters():
+                parameter.add_(0.01)

@@ -29,12 +29,11 @@ def gae(traj: Trajectories, values: Tensor, *, gamma: float, lam: float) -> Tens
     following = torch.where(traj.terminated, 0, values[traj.successor])
     residuals = traj.rewards + gamma * following - values[traj.states[:-1]]
     residuals = torch.where(traj.valid, residuals, 0)
-    advantage = torch.zeros_like(residuals[0])
-    advantages = []
-    for residual, continues in zip(residuals.flip(0), traj.continues.flip(0), strict=True):
-        advantage = residual + gamma * lam * torch.where(continues, advantage, 0)
-        advantages.append(advantage)
-    return torch.stack(advantages).flip(0)
+    decays = gamma * lam * traj.continues.to(residuals.dtype)
+    advantages = list(residuals)
+    for t in reversed(range(traj.steps - 1)):
+        advantages[t] = torch.addcmul(residuals[t], decays[t], advantages[t + 1])
+    return torch.stack(advantages)
 
 
 def trajectory_constant(c: float | Tensor, steps: int, *, gamma: float, lam: float) -> Tensor:
