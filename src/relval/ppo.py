@@ -150,7 +150,7 @@ class Collector:
         rewards = np.zeros((steps, num_envs), np.float32)
         terminated = np.zeros((steps, num_envs), np.bool_)
         truncated = np.zeros((steps, num_envs), np.bool_)
-        valid = np.ones((steps + 1, num_envs), np.bool_)
+        valid = np.ones((steps, num_envs), np.bool_)
         successor = np.arange(num_envs, (steps + 1) * num_envs).reshape(steps, num_envs)
         last_observations: list[np.ndarray] = []
         episodes: list[Episode] = []
@@ -190,7 +190,6 @@ class Collector:
             if self.next_step:
                 self.ignored = ended
         observations[steps] = self.observations
-        valid[steps] = ~self.ignored
         collecting = time.perf_counter() - begin
 
         _check_finite("observation", observations)
@@ -209,7 +208,10 @@ class Collector:
         policy_outputs, all_actions = torch.cat(outputs), torch.cat(actions)
         fields = (rewards, terminated, truncated, successor, valid)
         collected = Collected(
-            traj=Trajectories(*(torch.from_numpy(field).to(device) for field in fields)),
+            traj=Trajectories(
+                *(torch.from_numpy(field).to(device) for field in fields),
+                last_valid=torch.from_numpy(~self.ignored).to(device),
+            ),
             actions=all_actions,
             policy_outputs=policy_outputs,
             memory=agent.critic.remember(all_features),

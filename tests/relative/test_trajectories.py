@@ -53,6 +53,8 @@ def test_next_row_follows_by_default() -> None:
         ({"truncated": grid(True)}, ValueError, "truncated transition needs its true successor"),
         ({"valid": grid(1.0)}, TypeError, "valid must be a bool tensor"),
         ({"valid": grid(True, 4)}, ValueError, "valid must have the shape"),
+        ({"last_valid": grid(True)}, ValueError, r"last_valid must have shape \[2\]"),
+        ({"last_valid": torch.ones(2)}, TypeError, "last_valid must be a bool tensor"),
         ({"successor": grid(1.0)}, TypeError, "successor must be an int64 or int32 tensor"),
         ({"successor": grid(True)}, TypeError, "successor must be an int64 or int32 tensor"),
         ({"successor": grid(1, 2)}, ValueError, "successor must have the shape"),

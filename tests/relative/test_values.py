@@ -89,6 +89,13 @@ def test_next_step_auto_reset_starts_one_row_later() -> None:
     assert start_states(traj).tolist() == [0, 3]
 
 
+def test_the_last_state_of_an_ended_episode_begins_nothing() -> None:
+    ends = torch.tensor([[False, False], [True, True]])
+    last_valid = torch.tensor([True, False])
+    traj = Trajectories(torch.zeros(2, 2), ends, last_valid=last_valid)
+    assert start_states(traj).tolist() == [0, 1, 4]
+
+
 def test_a_truncated_state_in_the_next_row_belongs_to_the_trajectory_that_led_to_it() -> None:
     scores = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0])
     truncated = torch.tensor([[False], [True], [False], [True]])

@@ -28,10 +28,9 @@ class Trajectories:
       successor: Integer, `[T, N]`: the number of the state that truly followed each transition. By
         default the next row; must be given where anything is truncated.
       valid: Bool, `[T, N]`: false where the environment ignored the action, as in the extra row of
-        next-step auto-reset. Such a row is part of no segment. By default all rows are valid. With
-        `[T + 1, N]` the last row tells whether row T holds states that an action can be taken in:
-        under next-step auto-reset it may hold the last state of an episode that has ended, which
-        begins nothing.
+        next-step auto-reset. Such a row is part of no segment. By default all rows are valid.
+      last_valid: Bool, `[N]`: the same for row T, whose actions are yet to come. Under next-step
+        auto-reset it may hold the last state of an episode that has ended, which begins nothing.
     """
 
     def __init__(
@@ -41,6 +40,8 @@ class Trajectories:
         truncated: Tensor | None = None,
         successor: Tensor | None = None,
         valid: Tensor | None = None,
+        *,
+        last_valid: Tensor | None = None,
     ) -> None:
         if rewards.ndim != 2 or rewards.numel() == 0:
             raise ValueError(
@@ -54,15 +55,20 @@ class Trajectories:
             if truncated is None
             else self._grid_of_flags("truncated", truncated)
         )
-        all_valid = torch.ones_like(self.states, dtype=torch.bool)
-        if valid is None:
-            self.valid_states = all_valid
-        elif valid.shape == all_valid.shape:
-            self.valid_states = self._flags("valid", valid)
-        else:
-            all_valid[:-1] = self._grid_of_flags("valid", valid)
-            self.valid_states = all_valid
-        self.valid = self.valid_states[:-1]
+        self.valid = (
+            torch.ones_like(self.terminated)
+            if valid is None
+            else self._grid_of_flags("valid", valid)
+        )
+        self.last_valid = (
+            torch.ones_like(self.valid[0])
+            if last_valid is None
+            else self._flags("last_valid", last_valid)
+        )
+        if self.last_valid.shape != self.valid[0].shape:
+            raise ValueError(
+                f"last_valid must have shape [{self.envs}], got {list(self.last_valid.shape)}"
+            )
         if (self.terminated & self.truncated).any():
             raise ValueError(
                 "a transition is both terminated and truncated; where an environment reports both, "

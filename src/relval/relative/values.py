@@ -23,7 +23,8 @@ def start_states(traj: Trajectories) -> Tensor:
       State numbers in ascending order, `[M]`.
     """
     grid = traj.states
-    return grid[(traj.origin[grid] == grid) & traj.valid_states]
+    can_begin = torch.cat([traj.valid, traj.last_valid[None]])
+    return grid[(traj.origin[grid] == grid) & can_begin]
 
 
 def telescoped_values(delta: Delta, traj: Trajectories) -> Tensor:
