@@ -1,3 +1,4 @@
+import importlib.util
 import json
 from pathlib import Path
 
@@ -5,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from relval.runs import Run, logs
+from relval.runs import Run, configure, logs, train
 from tests.runs.helpers import UPDATE, tensorboard
 
 
@@ -64,3 +65,12 @@ def test_a_log_refuses_other_columns(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"columns \['step'\], got \['stop'\]"):
         log.append({"stop": 2})
     log.close()
+
+
+def test_a_missing_tracker_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="extra `wandb`"):
+        train(configure("CartPole-v1", total_steps=1_000), tmp_path / "run", wandb=True)
+    assert not (tmp_path / "run").exists()

@@ -3,8 +3,7 @@
 import sys
 import time
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -36,48 +35,21 @@ class Progress:
         return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-class Display(Protocol):
-    """Something that shows progress between `__enter__` and `__exit__`."""
+class Display:
+    """Shows progress, between `__enter__` and `__exit__`; this one shows nothing."""
 
     def __enter__(self) -> Self:
         """Begins."""
-        ...
+        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         """Ends, and leaves the last state to be seen."""
-        ...
 
     def show(self, progress: Progress) -> None:
         """Shows progress, if it is time to."""
-        ...
 
 
-class _Quiet:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        pass
-
-    def show(self, progress: Progress) -> None:
-        pass
-
-
-class _Lines(_Quiet):
+class _Lines(Display):
     """A line every few seconds, and one at the end."""
 
     def __init__(self, title: str, every: float = 5.0) -> None:
@@ -103,7 +75,7 @@ class _Lines(_Quiet):
         )
 
 
-class _Live(_Quiet):
+class _Live(Display):
     """A table that renews itself."""
 
     def __init__(self, title: str, console: Console) -> None:
@@ -111,17 +83,11 @@ class _Live(_Quiet):
         self._live = Live(Text(f"{title}: collecting"), console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
-        self._live.__enter__()
+        self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        self._live.__exit__(kind, error, traceback)
+    def __exit__(self, *details: object) -> None:
+        self._live.stop()
 
     def show(self, progress: Progress) -> None:
         self._live.update(_panel(self._title, progress))
@@ -154,6 +120,6 @@ def _score(progress: Progress) -> str:
 def make_display(title: str, *, quiet: bool = False) -> Display:
     """The display that suits where output goes."""
     if quiet:
-        return _Quiet()
+        return Display()
     console = Console(file=sys.stdout)
     return _Live(title, console) if console.is_terminal else _Lines(title)

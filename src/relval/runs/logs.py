@@ -1,6 +1,7 @@
 """What a run writes while it learns: CSV files, TensorBoard, Weights & Biases."""
 
 import csv
+import importlib.util
 import io
 import os
 from collections.abc import Sequence
@@ -76,16 +77,20 @@ class TensorBoard:
         self._writer.close()
 
 
+def require_wandb() -> None:
+    """Refuses to go on without the package, before anything is written."""
+    if importlib.util.find_spec("wandb") is None:
+        raise ModuleNotFoundError(
+            "--wandb needs the package `wandb`: install relval with the extra `wandb`"
+        )
+
+
 class WeightsAndBiases:
     """Curves for Weights & Biases."""
 
     def __init__(self, name: str, config: dict[str, Any]) -> None:
-        try:
-            import wandb  # type: ignore[import-not-found, unused-ignore]
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "--wandb needs the package `wandb`: install relval with the extra `wandb`"
-            ) from error
+        import wandb  # type: ignore[import-not-found, unused-ignore]
+
         self._run = wandb.init(project="relval", name=name, id=name, resume="allow", config=config)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:

@@ -20,7 +20,7 @@ from relval.ppo import Agent
 from relval.runs import checkpoint as checkpoints
 from relval.runs.config import Config, from_yaml, to_yaml
 from relval.runs.display import Progress, make_display
-from relval.runs.logs import CsvLog, TensorBoard, Tracker, WeightsAndBiases
+from relval.runs.logs import CsvLog, TensorBoard, Tracker, WeightsAndBiases, require_wandb
 from relval.runs.provenance import provenance
 from relval.runs.trainer import Trainer, make_normaliser, restore_agent
 
@@ -160,6 +160,8 @@ def train(
             f"{folder} holds something already, and nothing is overwritten: go on with it by "
             f"`relval train --resume {folder}`, or choose another --out"
         )
+    if wandb:
+        require_wandb()
     trainer = Trainer(config)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / _PROVENANCE, provenance())
@@ -179,6 +181,8 @@ def resume(
     if run.finished:
         say(f"{run.folder} has finished already")
         return run
+    if wandb:
+        require_wandb()
     trainer = Trainer(run.config)
     newest = checkpoints.load_newest(run.folder / _CHECKPOINTS)
     if newest is None:
