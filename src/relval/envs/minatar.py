@@ -1,7 +1,6 @@
 """MinAtar (Young and Tian, 2019) as a vector environment."""
 
 import colorsys
-import difflib
 import importlib
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from relval._names import check_name
 from relval.envs import random_state
 
 PREFIX = "MinAtar/"
@@ -29,10 +29,7 @@ def names() -> list[str]:
 
 def game(name: str) -> str:
     """The game that a name means: its module in the package `minatar`."""
-    if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names())}"
-        raise ValueError(f"there is no MinAtar game {name!r}; {hint}")
+    check_name("MinAtar game", name, names())
     return GAMES[name.removeprefix(PREFIX)]
 
 

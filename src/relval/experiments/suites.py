@@ -1,9 +1,9 @@
 """Suites: sets of runs that answer a question together."""
 
-import difflib
 from dataclasses import dataclass
 from typing import Any
 
+from relval._names import check_name
 from relval.runs import Config, configure
 
 
@@ -78,8 +78,5 @@ SUITES: dict[str, Suite] = {
 
 def suite(name: str) -> Suite:
     """The suite of a name."""
-    if name not in SUITES:
-        near = difflib.get_close_matches(name, SUITES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(SUITES)}"
-        raise ValueError(f"there is no suite {name!r}; {hint}")
+    check_name("suite", name, SUITES)
     return SUITES[name]

@@ -1,11 +1,11 @@
 """Named settings, each number with the place it comes from."""
 
-import difflib
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import gymnasium as gym
 
+from relval._names import check_name
 from relval.critics import (
     CRITICS,
     AbsoluteConfig,
@@ -251,9 +251,9 @@ def configure(
       envs: Changes to the environments' settings.
       **others: Other fields of `Config`.
     """
-    _check_name("critic", critic, CRITICS)
+    check_name("critic", critic, CRITICS)
     name = preset or preset_for(env)
-    _check_name("preset", name, PRESETS)
+    check_name("preset", name, PRESETS)
     chosen = PRESETS[name]
     if critic not in chosen.critics:
         raise ValueError(
@@ -282,10 +282,3 @@ def _changed(section: str, original: Section, changes: dict[str, Any]) -> Sectio
     """A section with single values changed."""
     check_settings(changes, [item.name for item in fields(original)], f"{section}.")
     return replace(original, **changes)
-
-
-def _check_name(what: str, name: str, known: Any) -> None:
-    if name not in known:
-        near = difflib.get_close_matches(name, list(known), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-        raise ValueError(f"there is no {what} {name!r}; {hint}")
