@@ -1,0 +1,103 @@
+"""The games, and the names they go by."""
+
+import difflib
+
+PAPER_GAMES = (
+    "Alien",
+    "Amidar",
+    "Assault",
+    "Asterix",
+    "Asteroids",
+    "Atlantis",
+    "BankHeist",
+    "BattleZone",
+    "BeamRider",
+    "Bowling",
+    "Boxing",
+    "Breakout",
+    "Centipede",
+    "ChopperCommand",
+    "CrazyClimber",
+    "DemonAttack",
+    "DoubleDunk",
+    "Enduro",
+    "FishingDerby",
+    "Freeway",
+    "Frostbite",
+    "Gopher",
+    "Gravitar",
+    "IceHockey",
+    "Jamesbond",
+    "Kangaroo",
+    "Krull",
+    "KungFuMaster",
+    "MontezumaRevenge",
+    "MsPacman",
+    "NameThisGame",
+    "Pitfall",
+    "Pong",
+    "PrivateEye",
+    "Qbert",
+    "Riverraid",
+    "RoadRunner",
+    "Robotank",
+    "Seaquest",
+    "SpaceInvaders",
+    "StarGunner",
+    "Tennis",
+    "TimePilot",
+    "Tutankham",
+    "UpNDown",
+    "Venture",
+    "VideoPinball",
+    "WizardOfWor",
+    "Zaxxon",
+)
+"""The 49 games of "Relative Value Learning" (ICLR 2026), Table 1."""
+
+_TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
+"""Cartridges that a single player cannot start: to load one ends the process."""
+
+
+def games() -> list[str]:
+    """All games: those that ale-py brings, or the paper's where it is not installed."""
+    try:
+        from ale_py import roms
+    except ModuleNotFoundError:
+        return list(PAPER_GAMES)
+    return sorted(_title(rom) for rom in roms.get_all_rom_ids() if rom not in _TWO_PLAYERS)
+
+
+def find(name: str) -> str | None:
+    """The game that a name means, or None: `Pong`, `pong` and `ALE/Pong-v5` are the same."""
+    wanted = _key(name.removeprefix("ALE/").removesuffix("-v5"))
+    return next((game for game in games() if _key(game) == wanted), None)
+
+
+def game(name: str) -> str:
+    """The game that a name means; an unknown name is an error with the nearest known ones."""
+    found = find(name)
+    if found is None:
+        keys = {_key(known): known for known in games()}
+        near = difflib.get_close_matches(_key(name), keys, n=3)
+        hint = " or ".join(keys[key] for key in near)
+        raise ValueError(
+            f"there is no Atari game {name!r}; "
+            + (f"did you mean {hint}?" if hint else "`relval envs` lists them all")
+        )
+    return found
+
+
+def rom(game: str) -> str:
+    """The cartridge of a game, as ale-py names it."""
+    from ale_py import roms
+
+    return next(name for name in roms.get_all_rom_ids() if _title(name) == game)
+
+
+def _title(rom: str) -> str:
+    return rom.title().replace("_", "")
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "").lower()

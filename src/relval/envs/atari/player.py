@@ -1,0 +1,161 @@
+"""Some of a pool's games, and the memory through which they are played."""
+
+import mmap
+import os
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+
+from relval.envs.atari.game import Cartridge, Game, Rules
+from relval.envs.atari.screens import SIZE, WIDTH, FrameMaker
+
+STACK = 4
+"""Frames that an observation holds."""
+
+
+class Board:
+    """What a pool and its players write and read, an entry for each environment.
+
+    The memory is anonymous, so nothing of it outlives the processes that hold it. A board can be
+    sent to a process that is being started.
+    """
+
+    def __init__(self, num_envs: int, height: int, *, stacked: bool) -> None:
+        self._shape = num_envs, height, stacked
+        size = self._lay_out(None)
+        if hasattr(os, "memfd_create"):
+            self._file = os.memfd_create("relval-atari")
+            os.ftruncate(self._file, size)
+            self._lay_out(mmap.mmap(self._file, size))
+        else:
+            self._lay_out(mmap.mmap(-1, size))
+
+    def _lay_out(self, memory: mmap.mmap | None) -> int:
+        """Places the arrays in memory, each on pages of its own, and returns the bytes needed."""
+        num_envs, height, stacked = self._shape
+        observation = (STACK, SIZE, SIZE) if stacked else (2, height, WIDTH)
+        end = 0
+
+        def place(dtype: Any, *shape: int) -> np.ndarray:
+            nonlocal end
+            begin = end
+            size = num_envs * int(np.prod(shape)) * np.dtype(dtype).itemsize
+            end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            if memory is None:
+                return np.empty(0)
+            return np.ndarray((num_envs, *shape), dtype, memory, begin)
+
+        self.observations = place(np.uint8, *observation)
+        """Stacks of frames, or the two last screens."""
+        self.final_observations = place(np.uint8, *observation)
+        """The last ones of episodes that ended in the last step."""
+        self.actions = place(np.int64)
+        self.raw_rewards = place(np.float64)
+        self.terminated = place(np.bool_)
+        self.truncated = place(np.bool_)
+        self.lives = place(np.int64)
+        self.noops = place(np.int64)
+        self.finished = place(np.bool_)
+        """Whether a whole game ended in the last step."""
+        self.scores = place(np.float64)
+        """Raw returns of the games that finished."""
+        self.lengths = place(np.int64)
+        """Their steps."""
+        return end
+
+    def close(self) -> None:
+        """Gives up the file behind the memory; the memory goes with the last array."""
+        if hasattr(self, "_file"):
+            os.close(self._file)
+            del self._file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_shape": self._shape, "_file": reduction.DupFd(self._file)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._shape = state["_shape"]
+        self._file = state["_file"].detach()
+        self._lay_out(mmap.mmap(self._file, self._lay_out(None)))
+        self.close()
+
+
+class Player:
+    """Plays the games of some environments, one after the other.
+
+    Args:
+      board: Where actions come from and results go.
+      envs: The environments to play.
+      cartridge: The game.
+      rules: How it is played.
+      stacked: Whether observations are stacks of frames, or else the two last screens.
+    """
+
+    def __init__(
+        self, board: Board, envs: range, cartridge: Cartridge, rules: Rules, *, stacked: bool
+    ) -> None:
+        self.board = board
+        self.games: dict[int, Game] = {}
+        self._make_frame = FrameMaker(cartridge.height, cartridge.grey) if stacked else None
+        own = np.empty((len(envs), 2, cartridge.height, WIDTH), np.uint8)
+        starts = None
+        for place, env in enumerate(envs):
+            screens = own[place] if stacked else board.observations[env]
+            self.games[env] = Game(cartridge, rules, screens, starts)
+            starts = self.games[env].starts
+
+    def reset(self, seeds: dict[int, np.random.SeedSequence]) -> None:
+        """Starts a new game in each environment; with seeds, from new random streams."""
+        for env, game in self.games.items():
+            if env in seeds:
+                game.random = np.random.default_rng(seeds[env])
+            game.begin()
+            self._deliver(env, game, first=True)
+
+    def step(self) -> None:
+        """Plays the action of each environment, and begins the next episode where one ended."""
+        board = self.board
+        for env, game in self.games.items():
+            reward, terminated, truncated = game.step(int(board.actions[env]))
+            board.raw_rewards[env] = reward
+            board.terminated[env] = terminated
+            board.truncated[env] = truncated
+            ended = terminated or truncated
+            if ended:
+                self._deliver_last(env, game)
+                game.next_episode()
+            self._deliver(env, game, first=ended)
+
+    def capture(self) -> dict[int, dict[str, Any]]:
+        """The state of each game, as JSON holds it."""
+        return {env: game.capture() for env, game in self.games.items()}
+
+    def restore(self, states: dict[int, dict[str, Any]]) -> None:
+        """Puts each game back into a captured state."""
+        for env, game in self.games.items():
+            game.restore(states[env])
+
+    def colours(self) -> dict[int, np.ndarray]:
+        """Each game's screen in colour."""
+        return {env: game.colours() for env, game in self.games.items()}
+
+    def _deliver(self, env: int, game: Game, *, first: bool) -> None:
+        board = self.board
+        if self._make_frame is not None:
+            stack = board.observations[env]
+            if not first:
+                stack[:-1] = stack[1:]
+            stack[slice(None) if first else -1] = self._make_frame(game.screens)
+        board.lives[env] = game.lives
+        board.noops[env] = game.noops
+        board.finished[env] = game.finished is not None
+        if game.finished is not None:
+            board.scores[env], board.lengths[env] = game.finished
+
+    def _deliver_last(self, env: int, game: Game) -> None:
+        last = self.board.final_observations[env]
+        if self._make_frame is None:
+            last[:] = game.screens
+        else:
+            last[:-1] = self.board.observations[env][1:]
+            last[-1] = self._make_frame(game.screens)

@@ -1,0 +1,233 @@
+"""Atari games side by side, as a vector environment."""
+
+import multiprocessing
+import os
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from relval._machine import cores
+from relval.envs.atari import names
+from relval.envs.atari.game import Rules, inspect, pack, unpack
+from relval.envs.atari.player import Board, Player
+from relval.envs.atari.workers import Crew, InProcess, Workers
+
+
+class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """Games of one kind, emulated by worker processes; same-step auto-reset.
+
+    A step lasts four frames. Rewards are the signs of the raw ones. An episode ends with the game,
+    with a lost life, or at `max_frames` (truncated); the returned observation is then the first
+    of the next episode, and the last one of the old is in `infos["final_obs"]`.
+
+    Infos of a step, arrays `[num_envs]` unless said otherwise:
+      raw_reward: What the game gave for the action.
+      lives: Left, in the state that is returned.
+      noops: Frames without action that the game of that state began with.
+      final_obs, _final_obs: Where an episode ended, its last observation; and where that is.
+      episode, _episode: Where a whole game ended, all its lives together, its raw return `r` and
+        its steps `l`; and where that is. What happened between two episodes of a game, on FIRE for
+        example, is counted too. Both are missing when no game ended.
+
+    Args:
+      game: `Pong`, `pong` or `ALE/Pong-v5`.
+      num_envs: Games side by side.
+      deliver: `stacks`: observations are the last four frames, `[4, 84, 84]`, grey. `screens`:
+        they are the two last screens, `[2, H, 160]`, as the console coloured them, in shared memory
+        that the next step overwrites; `relval.envs.atari.tensors` makes frames of them.
+      sticky_actions: Probability, at each emulated frame, that the last action is repeated.
+      full_actions: Offer all 18 actions, in place of those that the game knows.
+      episodic_life: Let the loss of a life end an episode.
+      noop_max: A game begins with 1 to this many frames without action.
+      max_frames: A game is cut off after this many emulated frames.
+      workers: Processes; 0 to emulate in this one. By default, on Linux, one for each environment,
+        but no more than there are cores. Results do not depend on it.
+      start_method: How processes are started: `fork` or `spawn`.
+      patience: Seconds after which a worker that does not answer counts as hanging.
+    """
+
+    def __init__(
+        self,
+        game: str,
+        num_envs: int,
+        *,
+        deliver: Literal["stacks", "screens"] = "stacks",
+        sticky_actions: float = 0.0,
+        full_actions: bool = False,
+        episodic_life: bool = True,
+        noop_max: int = 30,
+        max_frames: int = 108_000,
+        workers: int | None = None,
+        start_method: Literal["fork", "spawn"] = "fork",
+        patience: float = 4.0,
+        render_mode: str | None = None,
+    ) -> None:
+        self.closed = True  # until everything stands
+        _check("num_envs", num_envs, num_envs >= 1, "at least 1")
+        _check("deliver", deliver, deliver in ("stacks", "screens"), "'stacks' or 'screens'")
+        _check("sticky_actions", sticky_actions, 0 <= sticky_actions < 1, "in [0, 1)")
+        _check("noop_max", noop_max, noop_max >= 0, "at least 0")
+        _check("max_frames", max_frames, max_frames >= 1, "at least 1")
+        _check("workers", workers, workers is None or workers >= 0, "at least 0")
+        _check("start_method", start_method, start_method in ("fork", "spawn"), "'fork' or 'spawn'")
+        self.game = names.game(game)
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.metadata = {
+            "autoreset_mode": AutoresetMode.SAME_STEP,
+            "reports_episodes": True,
+            "render_modes": ["rgb_array"],
+            "render_fps": 15,
+        }
+        rules = Rules(sticky_actions, full_actions, episodic_life, noop_max, max_frames)
+        cartridge = inspect(self.game, rules)
+        self.action_meanings = cartridge.actions
+        self.grey = cartridge.grey
+        """The grey of each value of a screen, `[256]`."""
+        self.board = Board(num_envs, cartridge.height, stacked=deliver == "stacks")
+        shape = self.board.observations.shape[1:]
+        self.single_observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+        self.single_action_space = gym.spaces.Discrete(len(cartridge.actions))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._stacked = deliver == "stacks"
+        self._begun = False
+        count = _workers_by_default() if workers is None else workers
+        self._shares = _shares(num_envs, min(num_envs, count) or 1)
+        make_players = [
+            partial(Player, self.board, share, cartridge, rules, stacked=self._stacked)
+            for share in self._shares
+        ]
+        self._crew: Crew = (
+            Workers(make_players, start_method=start_method, patience=patience)
+            if count
+            else InProcess(make_players[0]())
+        )
+        self.closed = False
+
+    @property
+    def num_workers(self) -> int:
+        """The processes that emulate; 0 if that is this one."""
+        return len(self._shares) if isinstance(self._crew, Workers) else 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts a new game everywhere; with a seed, from new random streams.
+
+        Each environment has a stream of its own, spawned from the seed, which says how many frames
+        without action its games begin with.
+        """
+        if seed is None and self._begun:
+            seeds = {}
+        else:
+            seeds = dict(enumerate(np.random.SeedSequence(seed).spawn(self.num_envs)))
+        self._crew.call("reset", [{n: seeds[n] for n in share if seeds} for share in self._shares])
+        self._begun = True
+        return self._observations(), self._infos()
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Plays one step of each game."""
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions: np.ndarray) -> None:
+        """Begins a step: the first half of `step`, to do something else meanwhile."""
+        if not self._begun:
+            raise RuntimeError("the games have not begun: call reset first")
+        actions = np.asarray(actions)
+        legal = actions.shape == (self.num_envs,) and actions.dtype.kind in "iu"
+        most = len(self.action_meanings) - 1
+        if not legal or actions.min() < 0 or actions.max() > most:
+            raise ValueError(
+                f"actions must be {self.num_envs} whole numbers from 0 to {most}, got {actions!r}"
+            )
+        self.board.actions[:] = actions
+        self._crew.start_step()
+
+    def receive(
+        self,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """What came of the step that `send` began."""
+        self._crew.finish_step()
+        board = self.board
+        terminated, truncated = board.terminated.copy(), board.truncated.copy()
+        infos = self._infos()
+        infos["raw_reward"] = board.raw_rewards.copy()
+        ended = terminated | truncated
+        if ended.any():
+            last = np.full(self.num_envs, None, dtype=object)
+            for n in ended.nonzero()[0]:
+                last[n] = board.final_observations[n].copy()
+            infos |= {"final_obs": last, "_final_obs": ended}
+            if board.finished.any():
+                finished = board.finished.copy()
+                infos["episode"] = {
+                    "r": np.where(finished, board.scores, 0.0),
+                    "l": np.where(finished, board.lengths, 0),
+                }
+                infos["_episode"] = finished
+        return self._observations(), np.sign(board.raw_rewards), terminated, truncated, infos
+
+    def render(self) -> tuple[np.ndarray, ...]:
+        """Each game's screen in colour."""
+        pictures = {n: p for part in self._crew.call("colours") for n, p in part.items()}
+        return tuple(pictures[n] for n in range(self.num_envs))
+
+    def capture(self) -> dict[str, Any]:
+        """The state of all games, as JSON holds it."""
+        games = {n: state for part in self._crew.call("capture") for n, state in part.items()}
+        return {
+            "game": self.game,
+            "games": [games[n] for n in range(self.num_envs)],
+            "observations": pack(self.board.observations.tobytes()),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Puts all games back into a captured state."""
+        if state["game"] != self.game or len(state["games"]) != self.num_envs:
+            raise ValueError(
+                f"the state is of {len(state['games'])} games of {state['game']}, "
+                f"but this is a pool of {self.num_envs} games of {self.game}"
+            )
+        games = state["games"]
+        self._crew.call("restore", [{n: games[n] for n in share} for share in self._shares])
+        saved = np.frombuffer(unpack(state["observations"]), np.uint8)
+        self.board.observations[:] = saved.reshape(self.board.observations.shape)
+        self._begun = True
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends the workers."""
+        self._crew.close()
+        self.board.close()
+
+    def _observations(self) -> np.ndarray:
+        observations = self.board.observations
+        return observations.copy() if self._stacked else observations
+
+    def _infos(self) -> dict[str, Any]:
+        return {"lives": self.board.lives.copy(), "noops": self.board.noops.copy()}
+
+
+def _workers_by_default() -> int:
+    """One for each core, where processes can share memory, and this one may have children."""
+    possible = hasattr(os, "memfd_create") and not multiprocessing.current_process().daemon
+    return cores() if possible else 0
+
+
+def _shares(num_envs: int, workers: int) -> list[range]:
+    """Environments for each worker, as evenly as possible."""
+    bounds = np.linspace(0, num_envs, workers + 1).round().astype(int).tolist()
+    return [range(begin, end) for begin, end in pairwise(bounds)]
+
+
+def _check(name: str, value: Any, good: bool, expected: str) -> None:
+    if not good:
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
