@@ -75,9 +75,10 @@ def _train_description() -> str:
 
     presets = "; ".join(f"{name}: {preset.summary}" for name, preset in PRESETS.items())
     return (
-        "Train PPO with a critic on an environment. ENV is a Gymnasium id, or MinAtar/Breakout and "
-        f"the like. Critics: {', '.join(CRITICS)}. Presets, by default the one that suits the "
-        f"environment: {presets}. A run that was stopped goes on with: relval train --resume DIR."
+        "Train PPO with a critic on an environment: Pong, MinAtar/Breakout, CartPole-v1, as "
+        f"`relval envs` lists them. Critics: {', '.join(CRITICS)}. Presets, by default the one "
+        f"that suits the environment: {presets}. A run that was stopped goes on with: "
+        "relval train --resume DIR."
     )
 
 
@@ -190,11 +191,26 @@ def bench(what: tyro.conf.Positional[Literal["math", "train"]]) -> int:
     return 0
 
 
+def envs() -> int:
+    """List the environments: Atari, MinAtar, Gymnasium, and how to name them."""
+    from rich.columns import Columns
+    from rich.console import Console
+
+    from relval.envs.catalogue import catalogue
+
+    console = Console()
+    for family in catalogue():
+        console.print(f"\n[bold]{family.title}[/bold]: {family.note}")
+        console.print(Columns(family.names, equal=True, padding=(0, 2)))
+    return 0
+
+
 COMMANDS: dict[str, Callable[..., int]] = {
     "demo": demo,
     "train": train,
     "eval": evaluate,
     "video": video,
+    "envs": envs,
     "sweep": sweep,
     "theory": theory,
     "bench": bench,

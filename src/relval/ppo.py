@@ -12,11 +12,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
 from relval.critics import CriticConfig, Rollout, make_critic
-from relval.envs import Normaliser, autoreset_mode
+from relval.envs import Episode, EpisodeCounter, Normaliser
 from relval.networks import Encoder, NetworkConfig, make_encoder, make_policy
 from relval.relative import Trajectories
 
@@ -98,15 +98,6 @@ def make_optimizer(agent: Agent, config: PPOConfig) -> torch.optim.Adam:
     return torch.optim.Adam([flat], lr=config.learning_rate, eps=config.adam_eps, fused=True)
 
 
-@dataclass(frozen=True)
-class Episode:
-    """A finished episode."""
-
-    env: int
-    score: float
-    length: int
-
-
 @dataclass(frozen=True, eq=False)
 class Collected(Rollout):
     """A rollout, with what PPO needs beside what the critic sees."""
@@ -133,13 +124,9 @@ class Collector:
     ) -> None:
         self.envs = envs
         self.normaliser = normaliser
-        self.next_step = autoreset_mode(envs) is AutoresetMode.NEXT_STEP
+        self.counter = EpisodeCounter(envs)
         observations, _ = envs.reset(seed=seed)
         self.observations = normaliser.observe(observations)
-        self.ignored = np.zeros(envs.num_envs, dtype=np.bool_)
-        """Environments whose next action will be ignored, because they begin an episode."""
-        self.scores = np.zeros(envs.num_envs)
-        self.lengths = np.zeros(envs.num_envs, dtype=np.int64)
 
     @torch.no_grad()
     def collect(self, agent: Agent, steps: int, generator: torch.Generator) -> Collected:
@@ -162,7 +149,7 @@ class Collector:
 
         for t in range(steps):
             observations[t] = self.observations
-            valid[t] = ~self.ignored
+            valid[t] = ~self.counter.ignored
 
             before = time.perf_counter()
             features.append(encode(observations[t]))
@@ -174,21 +161,14 @@ class Collector:
             following, reward, terminated[t], cut, infos = self.envs.step(chosen)
             truncated[t] = cut & ~terminated[t]
             ended = terminated[t] | truncated[t]
-            self.scores += reward
-            self.lengths += valid[t]
+            episodes += self.counter.count(reward, ended, infos)
             rewards[t] = self.normaliser.rewards(reward, ended, valid[t])
             self.observations = self.normaliser.observe(following)
-            if ended.any():
-                for n in ended.nonzero()[0]:
-                    episodes.append(Episode(int(n), float(self.scores[n]), int(self.lengths[n])))
-                    if truncated[t, n] and not self.next_step:
-                        successor[t, n] = observations.shape[0] * num_envs + len(last_observations)
-                        last = self.normaliser.observations(infos["final_obs"][n])
-                        last_observations.append(last)
-                self.scores[ended] = 0.0
-                self.lengths[ended] = 0
-            if self.next_step:
-                self.ignored = ended
+            if not self.counter.next_step and truncated[t].any():
+                for n in truncated[t].nonzero()[0]:
+                    successor[t, n] = observations.shape[0] * num_envs + len(last_observations)
+                    last = self.normaliser.observations(infos["final_obs"][n])
+                    last_observations.append(last)
         observations[steps] = self.observations
         collecting = time.perf_counter() - begin
 
@@ -210,7 +190,7 @@ class Collector:
         collected = Collected(
             traj=Trajectories(
                 *(torch.from_numpy(field).to(device) for field in fields),
-                last_valid=torch.from_numpy(~self.ignored).to(device),
+                last_valid=torch.from_numpy(~self.counter.ignored).to(device),
             ),
             actions=all_actions,
             policy_outputs=policy_outputs,

@@ -61,7 +61,7 @@ def test_minatar_is_made_as_configured() -> None:
         ("CartPol-v1", "CartPole-v1"),
         ("Cartpole", "CartPole"),
         ("Pendulum-v9", "Pendulum-v1"),
-        ("Breakout", "MinAtar/Breakout"),
+        ("Breakot", "Breakout"),
         ("MinAtar/Breakot", "did you mean MinAtar/Breakout?"),
         ("MinAtar-Breakout", "MinAtar/Breakout"),
     ],

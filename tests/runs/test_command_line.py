@@ -53,7 +53,7 @@ def test_a_quiet_run_shows_its_report_alone(relval: Relval, tmp_path: Path) -> N
     [
         (["CartPol-v1"], "CartPole-v1"),
         (["MinAtar/Breakot"], "did you mean MinAtar/Breakout?"),
-        (["Breakout"], "MinAtar/Breakout"),
+        (["Breakot"], "Breakout"),
         (["CartPole-v1", "--critic", "relatve"], "did you mean relative?"),
         (["CartPole-v1", "--preset", "clasic"], "did you mean classic?"),
         (["CartPole-v1", "--ppo.learning-rat", "1"], "--ppo.learning-rate"),

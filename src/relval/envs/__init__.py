@@ -1,7 +1,7 @@
 """Vector environments from names, and their states for checkpoints."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +9,11 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from relval.envs import minatar
+from relval.envs import atari, minatar
+from relval.envs.atari import AtariPool as AtariPool
+from relval.envs.episodes import Episode as Episode
+from relval.envs.episodes import EpisodeCounter as EpisodeCounter
+from relval.envs.episodes import autoreset_mode as autoreset_mode
 from relval.envs.normalise import Normaliser as Normaliser
 from relval.envs.random_state import capture as _capture_generator
 from relval.envs.random_state import restore as _restore_generator
@@ -25,14 +29,39 @@ class EnvConfig:
     """Shift and scale observations by running statistics."""
     normalise_rewards: bool = False
     """Divide rewards by the running spread of discounted returns."""
-    sticky_actions: float = 0.1
-    """MinAtar: probability that the last action is repeated in place of the chosen one."""
+    sticky_actions: float | None = None
+    """Atari, MinAtar: probability that the last action is repeated in place of the chosen one; by
+    default 0 for Atari, 0.1 for MinAtar."""
+    full_actions: bool = False
+    """Atari: offer all 18 actions, in place of those that the game knows."""
+    workers: int | None = None
+    """Atari: processes that emulate, 0 for none beside the learner; by default one for each
+    environment, but no more than there are cores. Results do not depend on it."""
     ramping: bool = True
     """MinAtar: let the difficulty rise during an episode."""
 
 
+def settle(name: str, config: EnvConfig) -> tuple[str, EnvConfig]:
+    """An environment's one name, and its settings with nothing left open."""
+    sticky = config.sticky_actions
+    if sticky is None:
+        sticky = 0.1 if name.startswith(minatar.PREFIX) else 0.0
+    return atari.find(name) or name, replace(config, sticky_actions=sticky)
+
+
 def make(name: str, config: EnvConfig, *, render: bool = False) -> VectorEnv[Any, Any, Any]:
-    """The vector environment of a name: `MinAtar/Breakout`, or any Gymnasium id."""
+    """The vector environment of a name: `Pong`, `MinAtar/Breakout`, or any Gymnasium id."""
+    name, config = settle(name, config)
+    assert config.sticky_actions is not None
+    if name in atari.games():
+        return AtariPool(
+            name,
+            config.num_envs,
+            sticky_actions=config.sticky_actions,
+            full_actions=config.full_actions,
+            workers=0 if render else config.workers,
+            render_mode="rgb_array" if render else None,
+        )
     if name.startswith(minatar.PREFIX):
         return minatar.MinAtarVectorEnv(
             minatar.game(name),
@@ -42,7 +71,7 @@ def make(name: str, config: EnvConfig, *, render: bool = False) -> VectorEnv[Any
             render_mode="rgb_array" if render else None,
         )
     if name not in gym.registry:
-        known = [*gym.registry, *minatar.names()]
+        known = [*gym.registry, *minatar.names(), *atari.games()]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"there is no environment {name!r}{hint}")
@@ -66,20 +95,9 @@ def make(name: str, config: EnvConfig, *, render: bool = False) -> VectorEnv[Any
 _CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
 
 
-def autoreset_mode(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """How a vector environment begins the next episode."""
-    mode = envs.metadata.get("autoreset_mode")
-    if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
-        raise ValueError(
-            f"the vector environment's metadata must name its auto-reset mode, next-step or "
-            f"same-step, got {mode!r}"
-        )
-    return AutoresetMode(mode)
-
-
 def capture(envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
     """The state of all environments, as JSON holds it; None where they offer none."""
-    if isinstance(envs, minatar.MinAtarVectorEnv):
+    if isinstance(envs, AtariPool | minatar.MinAtarVectorEnv):
         return envs.capture()
     if isinstance(envs.unwrapped, CartPoleVectorEnv):
         cartpole = envs.unwrapped
@@ -95,7 +113,7 @@ def capture(envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
 
 def restore(envs: VectorEnv[Any, Any, Any], state: dict[str, Any]) -> None:
     """Puts environments back into a captured state."""
-    if isinstance(envs, minatar.MinAtarVectorEnv):
+    if isinstance(envs, AtariPool | minatar.MinAtarVectorEnv):
         envs.restore(state)
         return
     cartpole: Any = envs.unwrapped

@@ -23,7 +23,7 @@ class Config:
     """All that decides what a run computes."""
 
     env: tyro.conf.Suppress[str]
-    """MinAtar/Breakout and the like, or any Gymnasium id."""
+    """Pong, MinAtar/Breakout and the like, or any Gymnasium id."""
     critic: CriticConfig
     """The critic, and what it is told."""
     preset: tyro.conf.Suppress[str] = "relval"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from PIL import Image
 
 from relval import envs
@@ -52,29 +51,21 @@ def evaluate(
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     count = min(episodes, run.config.envs.num_envs)
     made = envs.make(run.config.env, replace(run.config.envs, num_envs=count))
-    next_step = envs.autoreset_mode(made) is AutoresetMode.NEXT_STEP
+    counter = envs.EpisodeCounter(made)
     due = np.array([episodes // count + (n < episodes % count) for n in range(count)])
     policy = run.policy
     policy.generator.manual_seed(seed)
     fresh = np.random.SeedSequence([run.config.seed, seed, 1])
     observations, _ = made.reset(seed=int(fresh.generate_state(1)[0]))
-    totals, lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
-    ignored = np.zeros(count, dtype=np.bool_)
     finished = Scores([], [])
     while due.any():
         actions = policy(observations, deterministic=deterministic)
-        observations, rewards, terminated, truncated, _ = made.step(actions)
-        totals += rewards
-        lengths += ~ignored
-        ended = terminated | truncated
-        for n in ended.nonzero()[0]:
-            if due[n]:
-                due[n] -= 1
-                finished.scores.append(float(totals[n]))
-                finished.lengths.append(int(lengths[n]))
-        totals[ended], lengths[ended] = 0.0, 0
-        if next_step:
-            ignored = ended
+        observations, rewards, terminated, truncated, infos = made.step(actions)
+        for episode in counter.count(rewards, terminated | truncated, infos):
+            if due[episode.env]:
+                due[episode.env] -= 1
+                finished.scores.append(episode.score)
+                finished.lengths.append(episode.length)
     made.close()
     return finished
 
@@ -84,12 +75,15 @@ def record(run: Run, path: Path, *, seed: int = 0, max_steps: int = 2000) -> tup
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a screen
     made = envs.make(run.config.env, replace(run.config.envs, num_envs=1), render=True)
     observations, _ = made.reset(seed=seed)
+    counter = envs.EpisodeCounter(made)
     frames, score = [_frame(made.render())], 0.0
     for _ in range(max_steps):
         actions = run.policy(observations)
-        observations, rewards, terminated, truncated, _ = made.step(actions)
-        score += float(rewards[0])
-        if terminated[0] or truncated[0]:
+        observations, rewards, terminated, truncated, infos = made.step(actions)
+        score += float(infos.get("raw_reward", rewards)[0])
+        finished = counter.count(rewards, terminated | truncated, infos)
+        if finished:
+            score = finished[0].score
             break
         frames.append(_frame(made.render()))
     speed = made.metadata.get("render_fps", 30)

@@ -14,7 +14,7 @@ from relval.critics import (
     DiscountedConfig,
     RelativeConfig,
 )
-from relval.envs import EnvConfig, minatar
+from relval.envs import EnvConfig, minatar, settle
 from relval.networks import NetworkConfig
 from relval.ppo import PPOConfig
 from relval.runs.config import Config, check_settings
@@ -240,7 +240,7 @@ def configure(
     Example: `configure("CartPole-v1", "relative", seed=2, ppo={"clip": 0.1})`.
 
     Args:
-      env: `MinAtar/Breakout` and the like, or any Gymnasium id.
+      env: `Pong`, `MinAtar/Breakout` and the like, or any Gymnasium id.
       critic: absolute, relative, discounted or dae.
       preset: A name from `PRESETS`; by default the one that suits the environment.
       seed: Of everything random in the run.
@@ -265,13 +265,14 @@ def configure(
     def section(name: str, original: Section, changes: dict[str, Any] | None) -> Section:
         return _changed(name, original, own.get(name, {}) | (changes or {}))
 
+    env, settled = settle(env, section("envs", chosen.envs, envs))
     return Config(
         env=env,
         critic=section("critic", chosen.critics[critic], critic_options),
         preset=name,
         seed=seed,
         total_steps=chosen.total_steps if total_steps is None else total_steps,
-        envs=section("envs", chosen.envs, envs),
+        envs=settled,
         network=section("network", chosen.network, network),
         ppo=section("ppo", chosen.ppo, ppo),
         **others,

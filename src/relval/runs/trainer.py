@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from relval import envs
-from relval.ppo import Agent, Collector, Episode, make_optimizer, update
+from relval.envs import Episode
+from relval.ppo import Agent, Collector, make_optimizer, update
 from relval.runs.checkpoint import Checkpoint
 from relval.runs.config import Config
 
@@ -91,9 +92,7 @@ class Trainer:
                 "last_scores": list(self.last_scores),
                 "normaliser": self.normaliser.capture(),
                 "envs": envs.capture(self.envs),
-                "ignored": self.collector.ignored.tolist(),
-                "scores": self.collector.scores.tolist(),
-                "lengths": self.collector.lengths.tolist(),
+                "counter": self.collector.counter.capture(),
             },
         )
 
@@ -116,9 +115,7 @@ class Trainer:
             return self._begin_anew()
         envs.restore(self.envs, state["envs"])
         self.collector.observations = tensors["observations"].numpy()
-        self.collector.ignored = np.array(state["ignored"], dtype=np.bool_)
-        self.collector.scores = np.array(state["scores"])
-        self.collector.lengths = np.array(state["lengths"], dtype=np.int64)
+        self.collector.counter.restore(state["counter"])
         return []
 
     def _begin_anew(self) -> list[str]:

@@ -1,6 +1,7 @@
 """The games, and the names they go by."""
 
 import difflib
+from functools import cache
 
 PAPER_GAMES = (
     "Alien",
@@ -61,16 +62,15 @@ _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
 
 def games() -> list[str]:
     """All games: those that ale-py brings, or the paper's where it is not installed."""
-    try:
-        from ale_py import roms
-    except ModuleNotFoundError:
-        return list(PAPER_GAMES)
-    return sorted(_title(rom) for rom in roms.get_all_rom_ids() if rom not in _TWO_PLAYERS)
+    return sorted(_roms()) or list(PAPER_GAMES)
 
 
 def find(name: str) -> str | None:
-    """The game that a name means, or None: `Pong`, `pong` and `ALE/Pong-v5` are the same."""
-    wanted = _key(name.removeprefix("ALE/").removesuffix("-v5"))
+    """The game that a name means, or None.
+
+    `Pong`, `pong`, `ALE/Pong-v5` and `PongNoFrameskip-v4` are the same.
+    """
+    wanted = _key(name.removeprefix("ALE/").removesuffix("-v5").removesuffix("NoFrameskip-v4"))
     return next((game for game in games() if _key(game) == wanted), None)
 
 
@@ -90,13 +90,18 @@ def game(name: str) -> str:
 
 def rom(game: str) -> str:
     """The cartridge of a game, as ale-py names it."""
-    from ale_py import roms
-
-    return next(name for name in roms.get_all_rom_ids() if _title(name) == game)
+    return _roms()[game]
 
 
-def _title(rom: str) -> str:
-    return rom.title().replace("_", "")
+@cache
+def _roms() -> dict[str, str]:
+    """The cartridge of each game; none where ale-py is not installed."""
+    try:
+        from ale_py import roms
+    except ModuleNotFoundError:
+        return {}
+    single = set(roms.get_all_rom_ids()) - _TWO_PLAYERS
+    return {rom.title().replace("_", ""): rom for rom in single}
 
 
 def _key(name: str) -> str:

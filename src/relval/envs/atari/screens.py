@@ -96,7 +96,8 @@ class FrameMaker:
         pixels, along, down = (table.take(places, 0) for table in self._neighbours)
         terms = screen.reshape(-1).take(pixels) * along
         sums = _in_order(terms) * down
-        return np.rint(_in_order(sums))
+        rounded: np.ndarray = np.rint(_in_order(sums))
+        return rounded
 
 
 def _sparse(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

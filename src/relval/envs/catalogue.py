@@ -1,0 +1,42 @@
+"""Which environments there are, and how to name them."""
+
+import importlib.util
+from dataclasses import dataclass
+
+from relval.envs import atari, minatar
+
+
+@dataclass(frozen=True)
+class Family:
+    """Environments that are named alike."""
+
+    title: str
+    note: str
+    names: list[str]
+
+
+def catalogue() -> list[Family]:
+    """The environments, by family."""
+    others = [game for game in atari.games() if game not in atari.PAPER_GAMES]
+    return [
+        Family(
+            "Atari, the 49 games of the paper",
+            "Pong, pong, ALE/Pong-v5 and PongNoFrameskip-v4 all mean the same" + _needs("ale_py"),
+            list(atari.PAPER_GAMES),
+        ),
+        Family("Atari, other games", "named alike" + _needs("ale_py"), others),
+        Family("MinAtar", "miniature games, quick to learn" + _needs("minatar"), minatar.names()),
+        Family(
+            "Gymnasium",
+            "by their ids, where observations are vectors and actions discrete or continuous; for "
+            "example",
+            ["CartPole-v1", "Acrobot-v1", "LunarLander-v3", "Pendulum-v1", "HalfCheetah-v5"],
+        ),
+    ]
+
+
+def _needs(package: str) -> str:
+    if importlib.util.find_spec(package) is not None:
+        return ""
+    extra = {"ale_py": "atari"}.get(package, package)
+    return f"; not installed: install relval with the extra `{extra}`"
