@@ -115,6 +115,7 @@ class Game:
         self.finished: tuple[float, int] | None = None
         """Score and length of the game that ended in the last step."""
         self._over = True
+        self._drawn = False
         self._last_action = _NOOP
         self.starts = self._replay_starts() if starts is None else starts
 
@@ -167,6 +168,7 @@ class Game:
         self.lives, self.score, self.length = position.lives, position.score, position.length
         self._last_action, self.noops = position.last_action, position.noops
         self._over = False
+        self._drawn = False
 
     def capture(self) -> dict[str, Any]:
         """The state of the game, as JSON holds it."""
@@ -195,8 +197,18 @@ class Game:
         self.go_to(Position(**{**state, "emulator": emulator, "screens": screens}))
 
     def colours(self) -> np.ndarray:
-        """The screen in colour, `[H, 160, 3]`."""
-        picture: np.ndarray = self._ale.getScreenRGB()
+        """The screen in colour, `[H, 160, 3]`.
+
+        At a position that was gone to, where the emulator has drawn nothing yet, it is the screen
+        of the frame after.
+        """
+        ale = self._ale
+        if self._drawn:
+            return np.asarray(ale.getScreenRGB())
+        here = ale.cloneState()
+        ale.act(_NOOP)
+        picture = np.asarray(ale.getScreenRGB())
+        ale.restoreState(here)
         return picture
 
     def _step(self, action: int) -> tuple[float, bool, bool]:
@@ -245,6 +257,7 @@ class Game:
                 if frame == 0:
                     screens[1] = screens[0]
                 break
+        self._drawn = True
         self.score += reward
         self.length += 1
         self._over = over or cut
