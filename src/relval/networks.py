@@ -47,6 +47,8 @@ class Encoder(nn.Module):
         x = observations.to(self._first_weight().dtype)
         if self.scale != 1:
             x = x * self.scale
+        if x.ndim == 4:  # a third less time to learn from a batch of images, on CPU
+            x = x.contiguous(memory_format=torch.channels_last)
         for layer in self.layers:
             x = layer.forward(x)  # without hooks: for a few observations calling them costs most
         return x
