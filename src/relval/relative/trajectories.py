@@ -31,6 +31,10 @@ class Trajectories:
         next-step auto-reset. Such a row is part of no segment. By default all rows are valid.
       last_valid: Bool, `[N]`: the same for row T, whose actions are yet to come. Under next-step
         auto-reset it may hold the last state of an episode that has ended, which begins nothing.
+      num_states: How many states there are, if it is more than `successor` says.
+
+    What the tensors hold is checked on the CPU only: elsewhere reading it would make the caller wait
+    for the device. With `num_states` given and `valid` left out, nothing waits.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class Trajectories:
         valid: Tensor | None = None,
         *,
         last_valid: Tensor | None = None,
+        num_states: int | None = None,
     ) -> None:
         if rewards.ndim != 2 or rewards.numel() == 0:
             raise ValueError(
@@ -69,27 +74,40 @@ class Trajectories:
             raise ValueError(
                 f"last_valid must have shape [{self.envs}], got {list(self.last_valid.shape)}"
             )
+        if successor is None:
+            self.successor = self.states[1:]
+        else:
+            check_integer("successor", successor)
+            self.successor = self._grid("successor", successor).long()
+        self._all_valid = valid is None
+        self.num_states = num_states or self._count_states()
+        if self.device.type == "cpu":
+            self._check_contents(next_row=successor is None)
+
+    def _count_states(self) -> int:
+        return max(self.states.numel(), int(self.successor.max()) + 1)
+
+    def _check_contents(self, *, next_row: bool) -> None:
         if (self.terminated & self.truncated).any():
             raise ValueError(
                 "a transition is both terminated and truncated; where an environment reports both, "
                 "pass `truncated & ~terminated`"
             )
-        if successor is None:
-            if self.truncated.any():
-                raise ValueError(
-                    "a truncated transition needs its true successor, because the next row holds "
-                    "the first state of another episode: append the last states of the truncated "
-                    "episodes behind the grid and pass their numbers as `successor`"
-                )
-            self.successor = self.states[1:]
-        else:
-            self.successor = self._grid("successor", successor).long()
-            check_integer("successor", successor)
-            if (self.successor < 0).any():
-                raise ValueError(
-                    f"successor must hold state numbers from 0 on, got {int(successor.min())}"
-                )
-        self.num_states = max(self.states.numel(), int(self.successor.max()) + 1)
+        if next_row and self.truncated.any():
+            raise ValueError(
+                "a truncated transition needs its true successor, because the next row holds "
+                "the first state of another episode: append the last states of the truncated "
+                "episodes behind the grid and pass their numbers as `successor`"
+            )
+        if (self.successor < 0).any():
+            raise ValueError(
+                f"successor must hold state numbers from 0 on, got {int(self.successor.min())}"
+            )
+        if self.num_states < self._count_states():
+            raise ValueError(
+                f"num_states must be at least {self._count_states()}, as many as there are in the "
+                f"grid and in successor, got {self.num_states}"
+            )
 
     def __repr__(self) -> str:
         episodes = int((self.terminated | self.truncated).sum())
@@ -122,6 +140,8 @@ class Trajectories:
     @cached_property
     def transitions(self) -> Tensor:
         """The numbers of the valid transitions, in order."""
+        if self._all_valid:
+            return self.states[:-1].flatten()
         return self.valid.flatten().nonzero().squeeze(1)
 
     @cached_property
@@ -161,26 +181,35 @@ class Trajectories:
         is_next = ~self.truncated | (self.successor == self.states[1:])
         return self.valid & ~self.terminated & is_next
 
-    @cached_property
-    def appended(self) -> tuple[Tensor, Tensor]:
-        """The states that led to the appended ones, and those they led to: numbers, `[M]` each."""
+    def with_appended(self, grid: Tensor, led_to: Tensor) -> Tensor:
+        """What belongs to each state, from what belongs to those of the grid.
+
+        Args:
+          grid: For the states in the grid, `[(T + 1) * N]`.
+          led_to: For the state that each transition led to, `[T, N]`; read where that is appended.
+
+        Returns:
+          For all states, `[num_states]`; 0 for appended ones that nothing led to.
+        """
+        if self.num_states == self.states.numel():
+            return grid
         leads = self.valid & ~self.terminated & (self.successor >= self.states.numel())
-        return self.states[:-1][leads], self.successor[leads]
+        nowhere = self.num_states
+        places = torch.where(leads, self.successor, nowhere)
+        padded = torch.nn.functional.pad(grid, (0, nowhere + 1 - len(grid)))
+        return padded.index_put((places,), led_to)[:nowhere]
 
     @cached_property
     def origin(self) -> Tensor:
         """The state at which the trajectory of each state begins in this rollout, `[num_states]`.
 
-        A state that nothing led to is its own origin.
+        A state of the grid that nothing led to is its own origin.
         """
         rows = torch.arange(self.steps + 1, device=self.device)[:, None]
         led_to = torch.cat([torch.zeros_like(self.leads_on[:1]), self.leads_on])
         origin_rows = torch.where(led_to, 0, rows).cummax(0).values
-        origin = torch.arange(self.num_states, device=self.device)
-        origin[: self.states.numel()] = (origin_rows * self.envs + self.states[0]).flatten()
-        before, appended = self.appended
-        origin[appended] = origin[before]
-        return origin
+        origin = (origin_rows * self.envs + self.states[0]).flatten()
+        return self.with_appended(origin, origin[self.states[:-1]])
 
     @property
     def _rows(self) -> Tensor:

@@ -22,9 +22,13 @@ def start_states(traj: Trajectories) -> Tensor:
     Returns:
       State numbers in ascending order, `[M]`.
     """
-    grid = traj.states
+    return traj.states[_begins(traj)]
+
+
+def _begins(traj: Trajectories) -> Tensor:
+    """Which states of the grid begin a trajectory, bool `[T + 1, N]`."""
     can_begin = torch.cat([traj.valid, traj.last_valid[None]])
-    return grid[(traj.origin[grid] == grid) & can_begin]
+    return (traj.origin[traj.states] == traj.states) & can_begin
 
 
 def telescoped_values(delta: Delta, traj: Trajectories) -> Tensor:
@@ -38,9 +42,9 @@ def telescoped_values(delta: Delta, traj: Trajectories) -> Tensor:
     for leads_on, difference in zip(traj.leads_on, differences, strict=True):
         rows.append(torch.where(leads_on, rows[-1] + difference, 0))
     values = torch.cat(rows)
-    before, appended = traj.appended
-    padded = torch.nn.functional.pad(values, (0, traj.num_states - len(values)))
-    return padded.index_put((appended,), values[before] + delta(appended, before))
+    if traj.num_states == len(values):
+        return values
+    return traj.with_appended(values, values[grid[:-1]] + delta(traj.successor, grid[:-1]))
 
 
 def direct_values(delta: Delta, traj: Trajectories) -> Tensor:
@@ -59,10 +63,11 @@ def ranked_values(delta: Delta, traj: Trajectories) -> Tensor:
     of Δ(s, s'). For a linear head this is its score minus the smallest score of a start state, and
     is computed as that.
     """
-    starts = start_states(traj)
     if isinstance(delta, LinearDelta):
         check_one_per_state("scores", delta.scores, traj.num_states)
-        return delta.scores[: traj.num_states] - delta.scores[starts].min()
+        lowest = delta.scores[traj.states].masked_fill(~_begins(traj), torch.inf).min()
+        return delta.scores[: traj.num_states] - lowest
+    starts = start_states(traj)
     from_origin = direct_values(delta, traj)
     origins = (
         (traj.origin == torch.arange(traj.num_states, device=traj.device)).nonzero().squeeze(1)
