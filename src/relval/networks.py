@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 import gymnasium as gym
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
@@ -41,6 +42,8 @@ class Encoder(nn.Module):
         self.layers = layers
         self.scale = scale
         self.features = features
+        self.bf16 = False
+        """Whether to compute in bfloat16, with parameters and features in full precision."""
 
     def forward(self, observations: Tensor) -> Tensor:
         """Features of a batch of observations."""
@@ -49,8 +52,17 @@ class Encoder(nn.Module):
             x = x * self.scale
         if x.ndim == 4:  # a third less time to learn from a batch of images, on CPU
             x = x.contiguous(memory_format=torch.channels_last)
+        if self.bf16:
+            with torch.autocast(x.device.type, torch.bfloat16):
+                return self._through_layers(x).float()
+        return self._through_layers(x)
+
+    def _through_layers(self, x: Tensor) -> Tensor:
         for layer in self.layers:
-            x = layer.forward(x)  # without hooks: for a few observations calling them costs most
+            if x.is_cuda and isinstance(layer, nn.Conv2d) and layer.kernel_size[0] == 8:
+                x = _in_blocks(layer, x)
+            else:
+                x = layer.forward(x)  # without hooks: for a few observations they cost most
         return x
 
     def on_arrays(self) -> "Callable[[np.ndarray], np.ndarray]":
@@ -75,6 +87,20 @@ class Encoder(nn.Module):
     def _first_weight(self) -> Tensor:
         first = next(layer for layer in self.layers if isinstance(layer, nn.Linear | nn.Conv2d))
         return first.weight
+
+
+def _in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """A convolution whose filters are two strides wide, with each stride a pixel of its own.
+
+    The same sums; but few channels become many, which is what tensor cores are made for.
+    """
+    stride = layer.stride[0]
+    blocks, filters = F.pixel_unshuffle(x, stride), F.pixel_unshuffle(layer.weight, stride)
+    return F.conv2d(
+        blocks.contiguous(memory_format=torch.channels_last),
+        filters.contiguous(memory_format=torch.channels_last),
+        layer.bias,
+    )
 
 
 def _on_arrays(layer: nn.Module) -> Callable[[np.ndarray], np.ndarray]:

@@ -5,7 +5,7 @@ rollout, deal out minibatches, and judge each of them.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
-from relval.critics import CriticConfig, Rollout, make_critic
+from relval.critics import CriticConfig, Minibatch, Rollout, make_critic
 from relval.envs import Episode, EpisodeCounter, Normaliser
 from relval.networks import Encoder, NetworkConfig, make_encoder, make_policy
 from relval.relative import Trajectories
@@ -54,6 +54,16 @@ class PPOConfig:
     """Let the clip range fall linearly to zero."""
 
 
+Function = Callable[..., Any]
+Compiler = Callable[[Function], Function]
+"""From a function of tensors to a faster one."""
+
+
+def as_it_is(function: Function) -> Function:
+    """The same function."""
+    return function
+
+
 class Agent(nn.Module):
     """A policy and a critic, on one encoder or on one each."""
 
@@ -84,18 +94,41 @@ class Agent(nn.Module):
 def make_optimizer(agent: Agent, config: PPOConfig) -> torch.optim.Adam:
     """Adam over all of the agent's parameters, laid out in one tensor.
 
-    The agent's parameters and their gradients become views of it: to clip and step one long vector
-    costs a fraction of doing so layer by layer.
+    The agent's parameters become views of it: to clip and step one long vector costs a fraction of
+    doing so layer by layer. Filters are laid out channels last, as convolutions want them.
     """
     parameters = list(agent.parameters())
-    flat = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in parameters]))
-    flat.grad = torch.zeros_like(flat)
-    sizes = [parameter.numel() for parameter in parameters]
-    pieces = zip(parameters, flat.detach().split(sizes), flat.grad.split(sizes), strict=True)
-    for parameter, values, gradients in pieces:
-        parameter.data = values.view_as(parameter)
-        parameter.grad = gradients.view_as(parameter)
-    return torch.optim.Adam([flat], lr=config.learning_rate, eps=config.adam_eps, fused=True)
+    flat = nn.Parameter(torch.cat([_as_laid_out(parameter.detach()) for parameter in parameters]))
+    for parameter, piece in zip(parameters, _pieces(flat.detach(), parameters), strict=True):
+        parameter.data = piece
+    # On a GPU steps are recorded and replayed, so all that changes between them must be a tensor.
+    recorded = flat.is_cuda
+    rate = torch.tensor(config.learning_rate, device=flat.device) if recorded else None
+    return torch.optim.Adam(
+        [flat],
+        lr=config.learning_rate if rate is None else rate,
+        eps=config.adam_eps,
+        fused=not recorded,
+        foreach=False if recorded else None,
+        capturable=recorded,
+    )
+
+
+def _as_laid_out(parameter: Tensor) -> Tensor:
+    """A parameter or its gradient as a vector; filters channels last."""
+    return (parameter.permute(0, 2, 3, 1) if parameter.ndim == 4 else parameter).flatten()
+
+
+def _pieces(flat: Tensor, parameters: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Views of a vector in the shapes of parameters, laid out as `_as_laid_out` does."""
+    for piece, parameter in zip(
+        flat.split([parameter.numel() for parameter in parameters]), parameters, strict=True
+    ):
+        if parameter.ndim == 4:
+            filters, channels, height, width = parameter.shape
+            yield piece.view(filters, height, width, channels).permute(0, 3, 1, 2)
+        else:
+            yield piece.view(parameter.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,72 +254,109 @@ def update(
     config: PPOConfig,
     generator: torch.Generator,
     *,
-    clip: float,
+    clip: float | Tensor,
 ) -> dict[str, float]:
     """Learns from a rollout, and returns the means of what was seen meanwhile."""
-    critic = agent.critic
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    prepared = critic.prepare(rollout, gamma=config.gamma, lam=config.lam)
-    seen: dict[str, list[Tensor]] = {}
+    return fetch(learn(agent, optimizer, rollout, config, generator, clip=clip))
 
-    for _ in range(config.epochs):
-        for minibatch in critic.minibatches(rollout, prepared, config.minibatch, generator):
-            i = minibatch.transitions
-            observations = rollout.observations[minibatch.encode]
-            critic_features = agent.critic_encoder(observations)
-            features = (
-                critic_features[: len(i)] if agent.shared else agent.encoder(observations[: len(i)])
-            )
-            outputs = agent.policy(features)
-            verdict = critic.evaluate(prepared, minibatch, critic_features)
 
-            log_ratio = agent.policy.log_prob(outputs, rollout.actions[i]) - rollout.log_prob[i]
-            ratio = log_ratio.exp()
-            clipped = ratio.clamp(1 - clip, 1 + clip)
-            policy_loss = -torch.minimum(
-                ratio * verdict.advantages, clipped * verdict.advantages
-            ).mean()
-            entropy = agent.policy.entropy(outputs).mean()
-            loss = policy_loss - config.entropy * entropy + critic.config.coefficient * verdict.loss
-
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    parameter.grad.zero_()
-            loss.backward()
-            norm = _clip_gradients(parameters, config.max_grad_norm)
-            optimizer.step()
-
-            with torch.no_grad():
-                metrics = {
-                    "advantage": verdict.advantages.mean(),
-                    "critic_loss": verdict.loss,
-                    "policy_loss": policy_loss,
-                    "entropy": entropy,
-                    "gradient_norm": norm,
-                    "approx_kl": (ratio - 1 - log_ratio).mean(),
-                    "clip_fraction": (ratio != clipped).float().mean(),
-                    **verdict.metrics,
-                }
-            for name, value in metrics.items():
-                seen.setdefault(name, []).append(value.detach())
-
-    means = {name: torch.stack(values).mean().item() for name, values in seen.items()}
-    for name, mean in means.items():
+def fetch(means: dict[str, Tensor]) -> dict[str, float]:
+    """The means as numbers, all finite; the one moment in which a device is waited for."""
+    numbers = dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))
+    for name, mean in numbers.items():
         _check_finite(name, np.asarray(mean))
-    return means
+    return numbers
 
 
-def _clip_gradients(parameters: list[Tensor], longest: float | None) -> Tensor:
-    """Shortens the gradient of all parameters together, and returns its norm before.
+def learn(
+    agent: Agent,
+    optimizer: torch.optim.Optimizer,
+    rollout: Collected,
+    config: PPOConfig,
+    generator: torch.Generator,
+    *,
+    clip: float | Tensor,
+    compiled: Compiler = as_it_is,
+) -> dict[str, Tensor]:
+    """All gradient steps of an update; nothing in it waits for a device.
 
-    As `clip_grad_norm_` does, but without the cost of asking whether it may be fast.
+    Args:
+      agent: Who learns.
+      optimizer: Its optimiser, from `make_optimizer`.
+      rollout: What it learns from.
+      config: How.
+      generator: The source of random numbers.
+      clip: The clip range, by now.
+      compiled: Makes a function of tensors faster.
     """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm: Tensor = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    prepared = agent.critic.prepare(rollout, gamma=config.gamma, lam=config.lam)
+    seen: list[dict[str, Tensor]] = []
+    judge, descend = compiled(_judge), compiled(_descend)
+    parameters = list(agent.parameters())
+    for _ in range(config.epochs):
+        for minibatch in agent.critic.minibatches(rollout, prepared, config.minibatch, generator):
+            loss, metrics = judge(agent, rollout, prepared, minibatch, config.entropy, clip)
+            gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            norm = descend(optimizer, parameters, gradients, config.max_grad_norm)
+            seen.append({**metrics, "gradient_norm": norm})
+    return {name: torch.stack([metrics[name] for metrics in seen]).mean() for name in seen[0]}
+
+
+def _judge(
+    agent: Agent,
+    rollout: Collected,
+    prepared: Any,
+    minibatch: Minibatch,
+    entropy_weight: float,
+    clip: float | Tensor,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of a minibatch, and what is worth a look."""
+    i = minibatch.transitions
+    observations = rollout.observations[minibatch.encode]
+    critic_features = agent.critic_encoder(observations)
+    features = critic_features[: len(i)] if agent.shared else agent.encoder(observations[: len(i)])
+    outputs = agent.policy(features)
+    verdict = agent.critic.evaluate(prepared, minibatch, critic_features)
+
+    log_ratio = agent.policy.log_prob(outputs, rollout.actions[i]) - rollout.log_prob[i]
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - clip, 1 + clip)  # type: ignore[arg-type]
+    policy_loss = -torch.minimum(ratio * verdict.advantages, clipped * verdict.advantages).mean()
+    entropy = agent.policy.entropy(outputs).mean()
+    weight = agent.critic.config.coefficient
+    loss = policy_loss - entropy_weight * entropy + weight * verdict.loss
+
+    with torch.no_grad():
+        metrics = {
+            "advantage": verdict.advantages.mean(),
+            "critic_loss": verdict.loss.detach(),
+            "policy_loss": policy_loss.detach(),
+            "entropy": entropy.detach(),
+            "approx_kl": (ratio - 1 - log_ratio).mean(),
+            "clip_fraction": (ratio != clipped).float().mean(),
+            **{name: value.detach() for name, value in verdict.metrics.items()},
+        }
+    return loss, metrics
+
+
+def _descend(
+    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    longest: float | None,
+) -> Tensor:
+    """A step of the optimiser along the gradient, cut to a length, and its length before."""
+    flat = torch.cat([_as_laid_out(gradient) for gradient in gradients])
+    norm: Tensor = flat.norm()
     if longest is not None:
-        scale = (longest / (norm + 1e-6)).clamp(max=1.0)
-        for gradient in gradients:
-            gradient.mul_(scale)
+        flat = flat * (longest / (norm + 1e-6)).clamp(max=1.0)
+    (whole, *others) = optimizer.param_groups[0]["params"]
+    if not others and whole.shape == flat.shape:
+        whole.grad = flat
+    else:
+        for parameter, gradient in zip(parameters, _pieces(flat, parameters), strict=True):
+            parameter.grad = gradient
+    optimizer.step()
     return norm
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import relval.runs.trainer
+from relval import ppo as relval_ppo
 from relval.critics import (
     CRITICS,
     AbsoluteConfig,
@@ -335,12 +336,12 @@ def test_learning_rate_and_clip_are_annealed_as_told(
     seen = []
 
     def watched(
-        agent: Agent, optimizer: torch.optim.Optimizer, *args: Any, clip: float
-    ) -> dict[str, float]:
+        agent: Agent, optimizer: torch.optim.Optimizer, *args: Any, clip: float, **options: Any
+    ) -> dict[str, Tensor]:
         seen.append((optimizer.param_groups[0]["lr"], clip))
-        return update(agent, optimizer, *args, clip=clip)
+        return relval_ppo.learn(agent, optimizer, *args, clip=clip)
 
-    monkeypatch.setattr(relval.runs.trainer, "update", watched)
+    monkeypatch.setattr(relval.runs.trainer, "learn", watched)
     ppo = PPOConfig(
         steps=4,
         epochs=1,

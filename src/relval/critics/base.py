@@ -69,6 +69,11 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
     config: CriticConfig
     discrete_only: ClassVar[bool] = False
 
+    @property
+    def static(self) -> bool:
+        """Whether shapes never depend on what was collected, so that updates can be recorded."""
+        return True
+
     @abstractmethod
     def remember(self, features: Tensor) -> Tensor:
         """What to keep of states with these features, `[B, ...]`."""

@@ -48,6 +48,11 @@ class DAECritic(Critic[_Prepared]):
         self.value = value_head(features)
         self.advantage = advantage_head(features, actions)
 
+    @property
+    def static(self) -> bool:
+        """False: minibatches hold whole segments."""
+        return False
+
     def remember(self, features: Tensor) -> Tensor:
         """The value, from which cut segments bootstrap."""
         values: Tensor = self.value(features).squeeze(-1)

@@ -16,7 +16,7 @@ from relval.critics.base import (
     shuffled_parts,
 )
 from relval.networks import value_head
-from relval.relative import Trajectories, discounted_targets, gae, pair_loss, sample_pairs
+from relval.relative import discounted_targets, gae, pair_loss, sample_pairs
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,13 @@ class DiscountedConfig(CriticConfig):
 
 @dataclass(frozen=True, eq=False)
 class _Pairs(Minibatch):
-    j: Tensor
+    target: Tensor
+    old: Tensor
+    """The differences of the behaviour parameters."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    traj: Trajectories
     old: Tensor
     advantages: Tensor
     gamma: float
@@ -64,23 +65,31 @@ class DiscountedCritic(Critic[_Prepared]):
     def prepare(self, rollout: Rollout, *, gamma: float, lam: float) -> _Prepared:
         """Advantages from δ = r + Δ_γ(s', s), which is GAE on the scores."""
         advantages = gae(rollout.traj, rollout.memory, gamma=gamma, lam=lam).flatten()
-        return _Prepared(rollout.traj, rollout.memory, advantages, gamma)
+        return _Prepared(rollout.memory, advantages, gamma)
 
     def minibatches(
         self, rollout: Rollout, prepared: _Prepared, size: int, generator: torch.Generator
     ) -> Iterator[Minibatch]:
         """Shuffled transitions, each part with its partners, drawn anew in each epoch."""
         p = self.config.same_episode if self.config.pairs == "biased" else 0.0
-        for part in shuffled_parts(rollout.traj.transitions, size, generator):
-            j = sample_pairs(rollout.traj, part, same_episode=p, generator=generator)
-            yield _Pairs(part, torch.cat([part, j]), j)
+        parts = shuffled_parts(rollout.traj.transitions, size, generator)
+        i, traj, gamma = torch.cat(parts), rollout.traj, prepared.gamma
+        j = sample_pairs(traj, i, same_episode=p, generator=generator)
+        target = discounted_targets(prepared.old, traj, i, j, n=self.config.n, gamma=gamma)
+        old = gamma * prepared.old[i] - prepared.old[j]
+        sizes = [len(part) for part in parts]
+        pieces = (whole.split(sizes) for whole in (j, target, old))
+        for part, partners, *judged in zip(parts, *pieces, strict=True):
+            yield _Pairs(part, torch.cat([part, partners]), *judged)
 
     def evaluate(self, prepared: _Prepared, minibatch: Minibatch, features: Tensor) -> Evaluation:
         """The loss over the minibatch's pairs."""
         assert isinstance(minibatch, _Pairs)
-        i, j, gamma = minibatch.transitions, minibatch.j, prepared.gamma
-        target = discounted_targets(prepared.old, prepared.traj, i, j, n=self.config.n, gamma=gamma)
         first, second = self.remember(features).chunk(2)
-        old = gamma * prepared.old[i] - prepared.old[j]
-        loss = pair_loss(gamma * first - second, target, old=old, clip=self.config.clip)
-        return Evaluation(loss, self.scale(prepared.advantages[i]))
+        loss = pair_loss(
+            prepared.gamma * first - second,
+            minibatch.target,
+            old=minibatch.old,
+            clip=self.config.clip,
+        )
+        return Evaluation(loss, self.scale(prepared.advantages[minibatch.transitions]))

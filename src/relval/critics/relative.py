@@ -64,8 +64,9 @@ class RelativeConfig(CriticConfig):
 
 @dataclass(frozen=True, eq=False)
 class _Pairs(Minibatch):
-    i: Tensor
-    j: Tensor
+    target: Tensor
+    old: Tensor
+    """The differences of the behaviour parameters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,11 @@ class _Prepared:
     targets: Callable[[Tensor, Tensor], Tensor]
     advantages: Tensor
     all_pairs: AllPairs | None
+
+    @torch.no_grad()
+    def judge(self, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
+        """What differences should be, and what they were."""
+        return self.targets(i, j), self.old(i, j)
 
 
 class RelativeCritic(Critic[_Prepared]):
@@ -98,6 +104,11 @@ class RelativeCritic(Critic[_Prepared]):
             and self.config.clip is None
             and self.config.target != "lambda"
         )
+
+    @property
+    def static(self) -> bool:
+        """True except for ranks by a head that is not linear, which compares all start states."""
+        return self.config.head == "linear" or self.config.anchor != "rank"
 
     def remember(self, features: Tensor) -> Tensor:
         """The score, or for a head that is not linear the features themselves."""
@@ -137,14 +148,18 @@ class RelativeCritic(Critic[_Prepared]):
         if prepared.all_pairs is not None:
             yield from _in_closed_form(prepared.all_pairs, parts)
             return
-        for part in parts:
-            if self.config.pairs == "all":
+        if self.config.pairs == "all":
+            for part in parts:
                 i, j = torch.meshgrid(part, part, indexing="ij")
-                yield _Pairs(part, part, i, j)
-            else:
-                p = self.config.same_episode if self.config.pairs == "biased" else 0.0
-                j = sample_pairs(traj, part, same_episode=p, generator=generator)
-                yield _Pairs(part, torch.cat([part, j]), part, j)
+                yield _Pairs(part, part, *prepared.judge(i, j))
+            return
+        p = self.config.same_episode if self.config.pairs == "biased" else 0.0
+        i = torch.cat(parts)
+        j = sample_pairs(traj, i, same_episode=p, generator=generator)
+        sizes = [len(part) for part in parts]
+        partners, *judged = (whole.split(sizes) for whole in (j, *prepared.judge(i, j)))
+        for part, partner, target, old in zip(parts, partners, *judged, strict=True):
+            yield _Pairs(part, torch.cat([part, partner]), target, old)
 
     def evaluate(self, prepared: _Prepared, minibatch: Minibatch, features: Tensor) -> Evaluation:
         """The loss over the minibatch's pairs."""
@@ -152,16 +167,11 @@ class RelativeCritic(Critic[_Prepared]):
         if isinstance(minibatch, _AllPairs):
             return Evaluation(minibatch.expansion.loss(self.head(features).squeeze(-1)), advantages)
         assert isinstance(minibatch, _Pairs)
-        with torch.no_grad():
-            target = prepared.targets(minibatch.i, minibatch.j)
-            old = prepared.old(minibatch.i, minibatch.j) if self.config.clip is not None else None
-        loss = pair_loss(
-            self._differences(features, len(minibatch.transitions)),
-            target,
-            old=old,
-            clip=self.config.clip,
+        differences = self._differences(features, len(minibatch.transitions))
+        clip = self.config.clip
+        return Evaluation(
+            pair_loss(differences, minibatch.target, old=minibatch.old, clip=clip), advantages
         )
-        return Evaluation(loss, advantages)
 
     def _differences(self, features: Tensor, count: int) -> Tensor:
         """Predicted differences: of each state to its partner, or of all to all."""

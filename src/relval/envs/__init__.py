@@ -49,14 +49,24 @@ def settle(name: str, config: EnvConfig) -> tuple[str, EnvConfig]:
     return atari.find(name) or name, replace(config, sticky_actions=sticky)
 
 
-def make(name: str, config: EnvConfig, *, render: bool = False) -> VectorEnv[Any, Any, Any]:
-    """The vector environment of a name: `Pong`, `MinAtar/Breakout`, or any Gymnasium id."""
+def make(
+    name: str, config: EnvConfig, *, render: bool = False, screens: bool = False
+) -> VectorEnv[Any, Any, Any]:
+    """The vector environment of a name: `Pong`, `MinAtar/Breakout`, or any Gymnasium id.
+
+    Args:
+      name: The environment.
+      config: How it is made and seen.
+      render: Whether it will be asked for pictures.
+      screens: Whether Atari games deliver screens, to be preprocessed elsewhere.
+    """
     name, config = settle(name, config)
     assert config.sticky_actions is not None
     if name in atari.games():
         return AtariPool(
             name,
             config.num_envs,
+            deliver="screens" if screens else "stacks",
             sticky_actions=config.sticky_actions,
             full_actions=config.full_actions,
             workers=0 if render else config.workers,
@@ -93,6 +103,14 @@ def make(name: str, config: EnvConfig, *, render: bool = False) -> VectorEnv[Any
 
 
 _CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+
+
+def seen_space(envs: VectorEnv[Any, Any, Any]) -> gym.Space[np.ndarray]:
+    """What one observation is to an agent, preprocessed if it is delivered raw."""
+    space: gym.Space[np.ndarray] = (
+        envs.stack_space if isinstance(envs, AtariPool) else envs.single_observation_space
+    )
+    return space
 
 
 def capture(envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:

@@ -33,8 +33,8 @@ class Trajectories:
         auto-reset it may hold the last state of an episode that has ended, which begins nothing.
       num_states: How many states there are, if it is more than `successor` says.
 
-    What the tensors hold is checked on the CPU only: elsewhere reading it would make the caller wait
-    for the device. With `num_states` given and `valid` left out, nothing waits.
+    What the tensors hold is checked on the CPU only: elsewhere reading it would make the caller
+    wait for the device. With `num_states` given and `valid` left out, nothing waits.
     """
 
     def __init__(

@@ -39,6 +39,10 @@ class Config:
     """CPU threads for learning; acting uses one."""
     device: str = "cpu"
     """Where networks live: cpu, cuda."""
+    precision: Literal["fp32", "tf32", "bf16"] = "tf32"
+    """On a GPU: how encoders compute; parameters are float32 always."""
+    compile: Literal["on", "off"] = "on"
+    """On a GPU: whether steps are recorded as CUDA graphs and replayed, which changes no result."""
     checkpoint_every: int = 100_000
     """Steps between checkpoints."""
 

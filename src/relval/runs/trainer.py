@@ -2,19 +2,34 @@
 
 import time
 from collections import deque
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from relval import envs
+from relval.accelerated import DeviceCollector, Recorded, Waiting, finish
 from relval.envs import Episode
-from relval.ppo import Agent, Collector, make_optimizer, update
+from relval.ppo import (
+    Agent,
+    Collected,
+    Collector,
+    Compiler,
+    as_it_is,
+    fetch,
+    learn,
+    make_optimizer,
+)
 from relval.runs.checkpoint import Checkpoint
 from relval.runs.config import Config
 
 _WINDOW = 100
 """Episodes over which the score is the mean."""
+
+Iteration = tuple[dict[str, float], dict[str, float], list[Episode]]
+"""What a rollout and an update gave: metrics, the seconds of each phase, finished episodes."""
 
 
 class Trainer:
@@ -31,20 +46,37 @@ class Trainer:
             int(child.generate_state(1)[0])
             for child in np.random.SeedSequence(config.seed).spawn(3)
         )
-        self.envs = envs.make(config.env, config.envs)
+        self.device = torch.device(config.device)
+        on_gpu = self.device.type == "cuda"
+        self.envs = envs.make(config.env, config.envs, screens=on_gpu)
+        space = envs.seen_space(self.envs)
         torch.set_num_threads(1)  # initial weights depend on the number, in the last digits
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights_seed)
             self.agent = Agent(
-                self.envs.single_observation_space,
+                space,
                 self.envs.single_action_space,
                 config.network,
                 config.critic,
-            ).to(config.device)
-        self.optimizer = make_optimizer(self.agent, config.ppo)
-        self.generator = torch.Generator(config.device).manual_seed(noise_seed)
-        self.normaliser = make_normaliser(config, self.envs.single_observation_space.shape or ())
-        self.collector = Collector(self.envs, self.normaliser, seed=envs_seed)
+            ).to(self.device)
+        self.stream = torch.cuda.Stream() if on_gpu else None
+        with torch.cuda.stream(self.stream):
+            self._set_precision()
+            self.optimizer = make_optimizer(self.agent, config.ppo)
+            self.clip: float | Tensor = (
+                torch.tensor(config.ppo.clip, device=self.device) if on_gpu else config.ppo.clip
+            )
+            self.generator = torch.Generator(self.device).manual_seed(noise_seed)
+            self.normaliser = make_normaliser(config, space.shape or ())
+            self.collector = self._make_collector(envs_seed)
+        self._rollout: Collected | None = None
+        self._learn = Recorded(
+            self._learn_from_rollout,
+            self.generator,
+            enabled=config.compile == "on"
+            and isinstance(self.collector, DeviceCollector)
+            and self.agent.critic.static,
+        )
         self.step = 0
         self.episodes = 0
         self.seconds = 0.0
@@ -55,26 +87,104 @@ class Trainer:
         """Mean score of the last 100 episodes; None before the first has ended."""
         return float(np.mean(self.last_scores)) if self.last_scores else None
 
-    def iterate(self) -> tuple[dict[str, float], dict[str, float], list[Episode]]:
-        """One rollout and one update: its metrics, the seconds of each phase, its episodes."""
+    def iterate(self) -> Iteration:
+        """One rollout and one update."""
+        return finish(self.iterating())
+
+    def iterating(self) -> Waiting[Iteration]:
+        """One rollout and one update, giving way whenever it would have to wait."""
+        work = self._iterating()
+        while True:
+            with torch.cuda.stream(self.stream):
+                try:
+                    next(work)
+                except StopIteration as stop:
+                    iteration: Iteration = stop.value
+                    return iteration
+            yield
+
+    def _iterating(self) -> Waiting[Iteration]:
         config = self.config.ppo
-        left = max(0.0, 1 - self.step / self.config.total_steps)
-        rate = config.learning_rate * (left if config.anneal_learning_rate else 1.0)
-        clip = config.clip * (left if config.anneal_clip else 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self._anneal()
         begin = time.perf_counter()
-        torch.set_num_threads(1)  # acting is on a few observations: more threads only wait
-        rollout = self.collector.collect(self.agent, config.steps, self.generator)
-        torch.set_num_threads(self.config.threads)
+        if isinstance(self.collector, DeviceCollector):
+            rollout = yield from self.collector.collecting()
+        else:
+            torch.set_num_threads(1)  # acting is on a few observations: more threads only wait
+            rollout = self.collector.collect(self.agent, config.steps, self.generator)
+            torch.set_num_threads(self.config.threads)
         before = time.perf_counter()
-        metrics = update(self.agent, self.optimizer, rollout, config, self.generator, clip=clip)
+        self._rollout = rollout
+        means = self._learn()
+        if self.stream is not None:
+            learned = torch.cuda.Event()
+            learned.record()
+            while not learned.query():
+                yield
+        metrics = fetch(means)
         end = time.perf_counter()
         self.step += config.steps * self.config.envs.num_envs
         self.episodes += len(rollout.episodes)
         self.last_scores.extend(episode.score for episode in rollout.episodes)
         self.seconds += end - begin
         return metrics, {**rollout.seconds, "learn": end - before}, rollout.episodes
+
+    def _anneal(self) -> None:
+        """Lets learning rate and clip range fall, where the configuration wants that."""
+        config = self.config.ppo
+        left = max(0.0, 1 - self.step / self.config.total_steps)
+        rate = config.learning_rate * (left if config.anneal_learning_rate else 1.0)
+        clip = config.clip * (left if config.anneal_clip else 1.0)
+        if isinstance(self.clip, Tensor):
+            self.clip.fill_(clip)
+        else:
+            self.clip = clip
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def _make_collector(self, seed: int) -> Collector | DeviceCollector:
+        if self.device.type == "cuda" and isinstance(self.envs, envs.AtariPool):
+            return DeviceCollector(
+                self.envs,
+                self.agent,
+                self.config.ppo.steps,
+                self.generator,
+                seed=seed,
+                record=self.config.compile == "on",
+                compiled=self._compiler,
+            )
+        return Collector(self.envs, self.normaliser, seed=seed)
+
+    @property
+    def _compiler(self) -> Compiler:
+        """On a GPU, what fuses the operations of a function into few kernels."""
+        if self.device.type == "cpu" or self.config.compile == "off":
+            return as_it_is
+        return partial(torch.compile, dynamic=False)
+
+    def _set_precision(self) -> None:
+        """On a GPU, how matrix products and convolutions are computed."""
+        if self.device.type == "cuda":
+            reduced = self.config.precision != "fp32"
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = reduced
+            torch.backends.cudnn.benchmark = True
+            for encoder in {self.agent.encoder, self.agent.critic_encoder}:
+                encoder.bf16 = self.config.precision == "bf16"
+
+    def _learn_from_rollout(self) -> dict[str, Tensor]:
+        assert self._rollout is not None
+        return learn(
+            self.agent,
+            self.optimizer,
+            self._rollout,
+            self.config.ppo,
+            self.generator,
+            clip=self.clip,
+            compiled=self._compiler if self.agent.critic.static else as_it_is,
+        )
 
     def capture(self) -> Checkpoint:
         """Everything, to go on from here."""
@@ -121,7 +231,7 @@ class Trainer:
     def _begin_anew(self) -> list[str]:
         """New episodes, other than those that the run began with."""
         seed = np.random.SeedSequence([self.config.seed, self.step])
-        self.collector = Collector(self.envs, self.normaliser, seed=int(seed.generate_state(1)[0]))
+        self.collector = self._make_collector(int(seed.generate_state(1)[0]))
         return [f"the episodes in progress: {self.config.env} offers no way to restore them"]
 
 

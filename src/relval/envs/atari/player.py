@@ -48,6 +48,9 @@ class Board:
 
         self.observations = place(np.uint8, *observation)
         """Stacks of frames, or the two last screens."""
+        self.ended = place(np.bool_)
+        """Whether an episode ended in the last step, so that the observation begins another."""
+        shown = end
         self.final_observations = place(np.uint8, *observation)
         """The last ones of episodes that ended in the last step."""
         self.actions = place(np.int64)
@@ -62,6 +65,9 @@ class Board:
         """Raw returns of the games that finished."""
         self.lengths = place(np.int64)
         """Their steps."""
+        if memory is not None:
+            self.shown = np.ndarray(shown, np.uint8, memory)
+            """The memory of `observations` and, from a page's beginning, of `ended`."""
         return end
 
     def close(self) -> None:
@@ -120,7 +126,7 @@ class Player:
             board.raw_rewards[env] = reward
             board.terminated[env] = terminated
             board.truncated[env] = truncated
-            ended = terminated or truncated
+            board.ended[env] = ended = terminated or truncated
             if ended:
                 self._deliver_last(env, game)
                 game.next_episode()

@@ -14,7 +14,8 @@ from gymnasium.vector.utils import batch_space
 from relval._machine import cores
 from relval.envs.atari import names
 from relval.envs.atari.game import Rules, inspect, pack, unpack
-from relval.envs.atari.player import Board, Player
+from relval.envs.atari.player import STACK, Board, Player
+from relval.envs.atari.screens import SIZE
 from relval.envs.atari.workers import Crew, InProcess, Workers
 
 
@@ -90,6 +91,8 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.grey = cartridge.grey
         """The grey of each value of a screen, `[256]`."""
         self.board = Board(num_envs, cartridge.height, stacked=deliver == "stacks")
+        self.stack_space = gym.spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
+        """Of one observation as an agent sees it, whatever is delivered."""
         shape = self.board.observations.shape[1:]
         self.single_observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
         self.single_action_space = gym.spaces.Discrete(len(cartridge.actions))
@@ -151,6 +154,10 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             )
         self.board.actions[:] = actions
         self._crew.start_step()
+
+    def ready(self) -> bool:
+        """Whether `receive` would not have to wait."""
+        return self._crew.ready()
 
     def receive(
         self,

@@ -35,6 +35,9 @@ class Crew(Protocol):
     def start_step(self) -> None:
         """Begins to play the actions on the board."""
 
+    def ready(self) -> bool:
+        """Whether they are played."""
+
     def finish_step(self) -> None:
         """Waits until they are played."""
 
@@ -55,6 +58,10 @@ class InProcess:
     def start_step(self) -> None:
         """Notes that there is a step to play."""
         self.pending = True
+
+    def ready(self) -> bool:
+        """Always, since waiting is playing."""
+        return True
 
     def finish_step(self) -> None:
         """Plays it."""
@@ -112,6 +119,12 @@ class Workers:
         for worker in self._workers:
             worker.begin.release()
         self._awaited = list(self._workers)
+
+    def ready(self) -> bool:
+        """Whether all of them have."""
+        while self._awaited and self._awaited[-1].done.acquire(block=False):
+            self._awaited.pop()
+        return not self._awaited
 
     def finish_step(self) -> None:
         """Waits until all of them have."""
