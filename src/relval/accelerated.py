@@ -198,6 +198,16 @@ class DeviceCollector:
         seconds = {"env": emulating, "act": acting + time.perf_counter() - begin}
         return self._collected(episodes, seconds)
 
+    def seconds_to_copy(self, repeats: int = 100) -> float:
+        """What it takes to bring the screens of one step to the device."""
+        self._receive_screens()
+        self._ended.any().item()  # waits
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            self._receive_screens()
+        self._ended.any().item()
+        return (time.perf_counter() - begin) / repeats
+
     @torch.no_grad()
     def _collected(self, episodes: list[Episode], seconds: dict[str, float]) -> Collected:
         """The rollout, in memory that stays where it is."""

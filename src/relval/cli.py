@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def train() -> int:
     """Train PPO with a critic on an environment; `relval train --help` tells how."""
-    from relval.runs import configure, resume
-    from relval.runs import train as train_anew
+    from relval.runs import configure, resume, train_together
 
     names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     names.add_argument("--critic", default="relative")
     names.add_argument("--preset", default=None)
     names.add_argument("--resume", default=None)
+    names.add_argument("--seeds", default=None)
     chosen, rest = names.parse_known_args(sys.argv[2:])
     env = rest.pop(0) if rest and not rest[0].startswith("-") else None
     if chosen.resume is not None:
@@ -44,8 +44,27 @@ def train() -> int:
         description=_train_description(),
         args=rest,
     )
-    run = train_anew(options.config, options.out, quiet=options.quiet, wandb=options.wandb)
-    return _report(run)
+    configs: list[Config] = [options.config]
+    outs: list[Path | None] = [options.out]
+    if chosen.seeds is not None:
+        seeds = _numbers(chosen.seeds)
+        configs = [replace(options.config, seed=seed) for seed in seeds]
+        outs = [options.out and options.out / f"seed-{seed}" for seed in seeds]
+    runs = train_together(
+        configs, outs, quiet=options.quiet, wandb=options.wandb, profile=options.profile
+    )
+    return max(_report(run) for run in runs)
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers in `1-4` or `1,2,5`."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not (first.isdigit() and (last or first).isdigit()):
+            raise ValueError(f"--seeds must look like 1-4 or 1,2,5, got {text!r}")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -63,7 +82,10 @@ def _train_options(default: "Config") -> type:
     @dataclass(frozen=True)
     class Options(_ResumeOptions):
         out: Path | None = None
-        """The run's folder; by default one under runs, named for environment, critic and seed."""
+        """The run's folder; by default one under runs, named for environment, critic and seed.
+        With --seeds, the folder that holds theirs."""
+        profile: bool = False
+        """Write where the time went, as a table and a picture, into the run's folder."""
         config: Annotated[Config, tyro.conf.arg(name="")] = default
 
     return Options
@@ -78,7 +100,7 @@ def _train_description() -> str:
         "Train PPO with a critic on an environment: Pong, MinAtar/Breakout, CartPole-v1, as "
         f"`relval envs` lists them. Critics: {', '.join(CRITICS)}. Presets, by default the one "
         f"that suits the environment: {presets}. A run that was stopped goes on with: "
-        "relval train --resume DIR."
+        "relval train --resume DIR. With --seeds 1-4, runs with these seeds share the process."
     )
 
 

@@ -36,15 +36,15 @@ def train_until(
     monkeypatch: pytest.MonkeyPatch, config: Config, folder: Path, *, update: int
 ) -> None:
     """Trains in this process until Ctrl-C is pressed in the middle of an update."""
-    iterate = Trainer.iterate
+    iterating = Trainer.iterating
 
     def interrupted(trainer: Trainer) -> Any:
         if trainer.step == (update - 1) * UPDATE:
             signal.raise_signal(signal.SIGINT)
-        return iterate(trainer)
+        return iterating(trainer)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "iterate", interrupted)
+        patched.setattr(Trainer, "iterating", interrupted)
         with pytest.raises(InterruptedRunError):
             train(config, folder, quiet=True)
 

@@ -12,3 +12,4 @@ from relval.runs.run import Run as Run
 from relval.runs.run import load as load
 from relval.runs.run import resume as resume
 from relval.runs.run import train as train
+from relval.runs.run import train_together as train_together

@@ -2,8 +2,9 @@
 
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -36,14 +37,7 @@ class Progress:
 
 
 class Display:
-    """Shows progress, between `__enter__` and `__exit__`; this one shows nothing."""
-
-    def __enter__(self) -> Self:
-        """Begins."""
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        """Ends, and leaves the last state to be seen."""
+    """Shows the progress of a run; this one shows nothing."""
 
     def show(self, progress: Progress) -> None:
         """Shows progress, if it is time to."""
@@ -75,19 +69,11 @@ class _Lines(Display):
         )
 
 
-class _Live(Display):
-    """A table that renews itself."""
+class _Panel(Display):
+    """All about one run, in a panel that renews itself."""
 
-    def __init__(self, title: str, console: Console) -> None:
-        self._title = title
-        self._live = Live(Text(f"{title}: collecting"), console=console, refresh_per_second=4)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._live.stop()
+    def __init__(self, title: str, live: Live) -> None:
+        self._title, self._live = title, live
 
     def show(self, progress: Progress) -> None:
         self._live.update(_panel(self._title, progress))
@@ -117,9 +103,49 @@ def _score(progress: Progress) -> str:
     return "-" if progress.score is None else f"{progress.score:,.2f}"
 
 
-def make_display(title: str, *, quiet: bool = False) -> Display:
-    """The display that suits where output goes."""
-    if quiet:
-        return Display()
+class _Row(Display):
+    """One of several runs in a table that renews itself."""
+
+    def __init__(self, title: str, table: "_LiveTable") -> None:
+        self._title, self._table = title, table
+
+    def show(self, progress: Progress) -> None:
+        self._table.show(self._title, progress)
+
+
+class _LiveTable:
+    """Several runs, a row each."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._newest: dict[str, Progress] = {}
+
+    def show(self, title: str, progress: Progress) -> None:
+        self._newest[title] = progress
+        table = Table("run", "steps", "of", "score", "steps/s", "left", box=None)
+        for name, seen in sorted(self._newest.items()):
+            table.add_row(
+                name,
+                f"{seen.step:,}",
+                f"{seen.total:,}",
+                Text(_score(seen), "bold green"),
+                f"{seen.steps_per_second:,.0f}",
+                seen.eta,
+            )
+        self._live.update(table)
+
+
+@contextmanager
+def make_displays(titles: Sequence[str], *, quiet: bool = False) -> Iterator[list[Display]]:
+    """A display for each run, as suits where output goes."""
     console = Console(file=sys.stdout)
-    return _Live(title, console) if console.is_terminal else _Lines(title)
+    if quiet:
+        yield [Display() for _ in titles]
+    elif not console.is_terminal:
+        yield [_Lines(title) for title in titles]
+    else:
+        waiting = Text(f"{', '.join(titles)}: collecting")
+        with Live(waiting, console=console, refresh_per_second=4) as live:
+            table = _LiveTable(live)
+            one = len(titles) == 1
+            yield [_Panel(titles[0], live)] if one else [_Row(title, table) for title in titles]

@@ -3,9 +3,11 @@
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -15,12 +17,14 @@ import numpy as np
 import torch
 
 from relval import envs
+from relval.accelerated import Waiting
 from relval.critics import critic_name
 from relval.ppo import Agent
 from relval.runs import checkpoint as checkpoints
 from relval.runs.config import Config, from_yaml, to_yaml
-from relval.runs.display import Progress, make_display
+from relval.runs.display import Display, Progress, make_displays
 from relval.runs.logs import CsvLog, TensorBoard, Tracker, WeightsAndBiases, require_wandb
+from relval.runs.profile import write_profile
 from relval.runs.provenance import provenance
 from relval.runs.trainer import Trainer, make_normaliser, restore_agent
 
@@ -141,7 +145,12 @@ def default_folder(config: Config) -> Path:
 
 
 def train(
-    config: Config, out: str | Path | None = None, *, quiet: bool = False, wandb: bool = False
+    config: Config,
+    out: str | Path | None = None,
+    *,
+    quiet: bool = False,
+    wandb: bool = False,
+    profile: bool = False,
 ) -> Run:
     """Trains from the beginning, in a new folder.
 
@@ -150,23 +159,48 @@ def train(
       out: The run's folder; by default one under `runs` named for the environment, critic and seed.
       quiet: Show no progress.
       wandb: Send curves to Weights & Biases too.
+      profile: Write where the time went, as a table and a picture.
 
     Returns:
       The finished run.
     """
-    folder = Path(out) if out is not None else default_folder(config)
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(
-            f"{folder} holds something already, and nothing is overwritten: go on with it by "
-            f"`relval train --resume {folder}`, or choose another --out"
-        )
+    (run,) = train_together([config], [out], quiet=quiet, wandb=wandb, profile=profile)
+    return run
+
+
+def train_together(
+    configs: Sequence[Config],
+    outs: Sequence[str | Path | None] | None = None,
+    *,
+    quiet: bool = False,
+    wandb: bool = False,
+    profile: bool = False,
+) -> list[Run]:
+    """Trains several runs from the beginning, in this process, where they take turns.
+
+    On a GPU the games of one are played while another learns. No run sees anything of another. The
+    other arguments are those of `train`, with one configuration and one folder for each run.
+    """
+    folders = [
+        default_folder(config) if out is None else Path(out)
+        for config, out in zip(configs, outs or [None] * len(configs), strict=True)
+    ]
+    for folder in folders:
+        if folder.exists() and any(folder.iterdir()):
+            raise FileExistsError(
+                f"{folder} holds something already, and nothing is overwritten: go on with it by "
+                f"`relval train --resume {folder}`, or choose another --out"
+            )
     if wandb:
         require_wandb()
-    trainer = Trainer(config)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / _PROVENANCE, provenance())
-    _write(folder / _CONFIG, to_yaml(config))
-    return _learn(Run(folder, config), trainer, {}, quiet=quiet, wandb=wandb)
+    begun: list[_Begun] = []
+    for config, folder in zip(configs, folders, strict=True):
+        trainer = Trainer(config, runs=len(configs))
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_json(folder / _PROVENANCE, provenance())
+        _write(folder / _CONFIG, to_yaml(config))
+        begun.append(_Begun(Run(folder, config), trainer))
+    return _learn(begun, quiet=quiet, wandb=wandb, profile=profile)
 
 
 def resume(
@@ -187,15 +221,47 @@ def resume(
     newest = checkpoints.load_newest(run.folder / _CHECKPOINTS)
     if newest is None:
         say(f"{run.folder} has no checkpoint yet: starting from the beginning")
-        return _learn(run, trainer, {}, quiet=quiet, wandb=wandb)
+        return _learn([_Begun(run, trainer)], quiet=quiet, wandb=wandb)[0]
     for lost in trainer.restore(newest):
         say(f"not restored: {lost}")
     say(f"{run.folder} goes on from step {trainer.step:,}")
-    return _learn(run, trainer, newest.state["logs"], quiet=quiet, wandb=wandb)
+    return _learn([_Begun(run, trainer, newest.state["logs"])], quiet=quiet, wandb=wandb)[0]
 
 
-def _learn(run: Run, trainer: Trainer, kept: dict[str, int], *, quiet: bool, wandb: bool) -> Run:
-    """Trains to the end; `kept` says how much of each log belongs to what was restored."""
+@dataclass(frozen=True)
+class _Begun:
+    """A run that is ready to learn; `kept` says how much of each log belongs to it so far."""
+
+    run: Run
+    trainer: Trainer
+    kept: dict[str, int] = field(default_factory=dict)
+
+
+def _learn(
+    begun: Sequence[_Begun], *, quiet: bool, wandb: bool, profile: bool = False
+) -> list[Run]:
+    """Trains to the end, all in turn."""
+    titles = [each.run.name for each in begun]
+    with make_displays(titles, quiet=quiet) as displays, _stop_on_interrupt() as stopped:
+        take_turns(
+            [
+                _learning(each, display, stopped, wandb=wandb, profile=profile)
+                for each, display in zip(begun, displays, strict=True)
+            ]
+        )
+    return [each.run for each in begun]
+
+
+def _learning(
+    begun: _Begun,
+    display: Display,
+    stopped: Callable[[], bool],
+    *,
+    wandb: bool,
+    profile: bool,
+) -> Waiting[None]:
+    """Trains one run to its end, giving way whenever it would have to wait."""
+    run, trainer, kept = begun.run, begun.trainer, begun.kept
     config, folder = run.config, run.folder
     logs = {name: CsvLog(folder / name, keep=kept.get(name, 0)) for name in (_METRICS, _EPISODES)}
     resumed_at = trainer.step or None
@@ -210,45 +276,49 @@ def _learn(run: Run, trainer: Trainer, kept: dict[str, int], *, quiet: bool, wan
         checkpoints.save(folder / _CHECKPOINTS, trainer.step, state)
 
     saved = trainer.step
+    spent: Counter[str] = Counter()
+    begin = time.perf_counter()
     try:
-        with make_display(run.name, quiet=quiet) as display, _stop_on_interrupt() as stopped:
-            while trainer.step < config.total_steps:
-                metrics, seconds, episodes = trainer.iterate()
-                whole = sum(seconds.values())
-                speed = config.ppo.steps * config.envs.num_envs / whole
-                for episode in episodes:
-                    logs[_EPISODES].append({"step": trainer.step, **asdict(episode)})
-                general = {
-                    "score": float("nan") if trainer.score is None else trainer.score,
-                    "episodes": trainer.episodes,
-                    "steps_per_second": speed,
-                    **{f"seconds_{phase}": spent for phase, spent in seconds.items()},
-                }
-                logs[_METRICS].append({"step": trainer.step, **general, **metrics})
-                for tracker in trackers:
-                    tracker.log(trainer.step, {**general, **metrics})
-                display.show(
-                    Progress(
-                        trainer.step,
-                        config.total_steps,
-                        trainer.score,
-                        trainer.episodes,
-                        trainer.step / trainer.seconds,
-                        metrics,
-                        {phase: spent / whole for phase, spent in seconds.items()},
-                    )
+        while trainer.step < config.total_steps:
+            metrics, seconds, episodes = yield from trainer.iterating()
+            spent.update(seconds)
+            whole = sum(seconds.values())
+            speed = config.ppo.steps * config.envs.num_envs / whole
+            for episode in episodes:
+                logs[_EPISODES].append({"step": trainer.step, **asdict(episode)})
+            general = {
+                "score": float("nan") if trainer.score is None else trainer.score,
+                "episodes": trainer.episodes,
+                "steps_per_second": speed,
+                **{f"seconds_{phase}": spent for phase, spent in seconds.items()},
+            }
+            logs[_METRICS].append({"step": trainer.step, **general, **metrics})
+            for tracker in trackers:
+                tracker.log(trainer.step, {**general, **metrics})
+            display.show(
+                Progress(
+                    trainer.step,
+                    config.total_steps,
+                    trainer.score,
+                    trainer.episodes,
+                    trainer.step / trainer.seconds,
+                    metrics,
+                    {phase: spent / whole for phase, spent in seconds.items()},
                 )
-                if stopped() and trainer.step < config.total_steps:
-                    save()
-                    raise InterruptedRunError(
-                        f"stopped and saved at step {trainer.step:,}; go on with "
-                        f"`relval train --resume {folder}`"
-                    )
-                if trainer.step - saved >= config.checkpoint_every:
-                    save()
-                    saved = trainer.step
+            )
+            if stopped() and trainer.step < config.total_steps:
+                save()
+                raise InterruptedRunError(
+                    f"stopped and saved at step {trainer.step:,}; go on with "
+                    f"`relval train --resume {folder}`"
+                )
+            if trainer.step - saved >= config.checkpoint_every:
+                save()
+                saved = trainer.step
         if trainer.step != saved:
             save()
+        if profile:
+            write_profile(folder, spent, time.perf_counter() - begin, trainer)
     finally:
         for log in logs.values():
             log.close()
@@ -268,7 +338,29 @@ def _learn(run: Run, trainer: Trainer, kept: dict[str, int], *, quiet: bool, wan
             "steps_per_second": trainer.step / trainer.seconds,
         },
     )
-    return run
+
+
+def take_turns(runs: Sequence[Waiting[None]]) -> None:
+    """Asks each run in turn, until all have ended; a run that fails does not stop the others."""
+    going = list(runs)
+    failures: list[Exception] = []
+    try:
+        while going:
+            for run in tuple(going):
+                try:
+                    next(run)
+                except StopIteration:
+                    going.remove(run)
+                except Exception as failure:
+                    failures.append(failure)
+                    going.remove(run)
+    finally:
+        for run in going:
+            run.close()
+    if failures and all(isinstance(failure, InterruptedRunError) for failure in failures):
+        raise InterruptedRunError("\n".join(map(str, failures)))
+    if failures:
+        raise failures[0]
 
 
 @contextmanager

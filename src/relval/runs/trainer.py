@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from relval import envs
+from relval._machine import cores
 from relval.accelerated import DeviceCollector, Recorded, Waiting, finish
 from relval.envs import Episode
 from relval.ppo import (
@@ -33,9 +35,14 @@ Iteration = tuple[dict[str, float], dict[str, float], list[Episode]]
 
 
 class Trainer:
-    """Collects and learns, one update at a time."""
+    """Collects and learns, one update at a time.
 
-    def __init__(self, config: Config) -> None:
+    Args:
+      config: What to train.
+      runs: How many share this process, and so its cores.
+    """
+
+    def __init__(self, config: Config, *, runs: int = 1) -> None:
         if config.device != "cpu" and not torch.cuda.is_available():
             raise RuntimeError(
                 f"device {config.device!r} was asked for, but PyTorch sees no CUDA device here; "
@@ -48,7 +55,10 @@ class Trainer:
         )
         self.device = torch.device(config.device)
         on_gpu = self.device.type == "cuda"
-        self.envs = envs.make(config.env, config.envs, screens=on_gpu)
+        made = config.envs
+        if made.workers is None and runs > 1:
+            made = replace(made, workers=max(1, cores() // runs))
+        self.envs = envs.make(config.env, made, screens=on_gpu)
         space = envs.seen_space(self.envs)
         torch.set_num_threads(1)  # initial weights depend on the number, in the last digits
         with torch.random.fork_rng(devices=[]):
