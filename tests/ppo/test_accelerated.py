@@ -1,0 +1,200 @@
+"""Steps that are compiled, recorded and replayed, against the same steps as they are.
+
+Without a GPU nothing is recorded, and the tests hold what remains: that the code for a GPU computes
+the same on a CPU.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from relval.accelerated import DeviceCollector, Recorded, finish
+from relval.critics import CRITICS
+from relval.envs import AtariPool, Normaliser, seen_space
+from relval.ppo import Agent, Collected, Collector, as_it_is, fetch, learn, make_optimizer
+from relval.relative import Trajectories
+from relval.runs import Config, configure
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    ),
+]
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in CRITICS},
+    "relative, all pairs": ("relative", {"pairs": "all", "clip": None}),
+    "relative, all pairs, clipped": ("relative", {"pairs": "all"}),
+    "relative, zero": ("relative", {"anchor": "zero"}),
+    "relative, mlp": ("relative", {"head": "mlp", "anchor": "zero"}),
+}
+STEPS, ENVS = 16, 2
+
+
+def settings(critic: str = "relative", options: dict[str, Any] | None = None) -> Config:
+    return configure(
+        "Pong",
+        critic,
+        critic_options=options or {},
+        ppo={"steps": STEPS, "minibatch": 8, "epochs": 2},
+        envs={"num_envs": ENVS},
+    )
+
+
+def make_agent(pool: AtariPool, config: Config, device: str) -> Agent:
+    torch.manual_seed(0)
+    space = seen_space(pool)
+    return Agent(space, pool.single_action_space, config.network, config.critic).to(device)
+
+
+@pytest.fixture
+def pools() -> Iterator[tuple[AtariPool, AtariPool]]:
+    made = AtariPool("Pong", ENVS, workers=0), AtariPool("Pong", ENVS, workers=0, deliver="screens")
+    yield made
+    for pool in made:
+        pool.close()
+
+
+def collect(pool: AtariPool, agent: Agent, device: str, *, record: bool) -> Collected:
+    generator = torch.Generator(device).manual_seed(1)
+    collector = DeviceCollector(pool, agent, STEPS, generator, seed=3, record=record)
+    generator.manual_seed(2)
+    return finish(collector.collecting())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("critic", ["relative", "absolute"])
+def test_a_rollout_on_a_device_is_that_of_the_plain_collector(
+    critic: str, device: str, pools: tuple[AtariPool, AtariPool]
+) -> None:
+    stacks, screens = pools
+    config = settings(critic)
+    agent = make_agent(stacks, config, "cpu")
+    normaliser = Normaliser((4, 84, 84), ENVS, 0.99, obs=False, rewards=False)
+    plain = Collector(stacks, normaliser, seed=3)
+    moved = make_agent(screens, config, device)
+    generator, other = (torch.Generator(place).manual_seed(1) for place in ("cpu", device))
+    collector = DeviceCollector(screens, moved, STEPS, other, seed=3, record=True)
+    for _ in range(3):
+        noise = agent.policy.noise(STEPS + 1, ENVS, generator=generator)
+        for who in (agent, moved):
+            who.policy.noise = partial(_given, noise)  # type: ignore[method-assign]
+        expected = plain.collect(agent, STEPS, generator)
+        rollout = finish(collector.collecting())
+        difference = rollout.observations.cpu().int() - expected.observations.int()
+        assert difference.abs().max() <= 1
+        assert torch.equal(rollout.actions.cpu(), expected.actions)
+        assert torch.equal(rollout.traj.rewards.cpu(), expected.traj.rewards)
+        assert torch.equal(rollout.traj.terminated.cpu(), expected.traj.terminated)
+        seen = rollout.memory[: len(expected.memory)].cpu()
+        torch.testing.assert_close(seen, expected.memory, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(rollout.log_prob.cpu(), expected.log_prob, rtol=1e-3, atol=1e-3)
+        assert rollout.episodes == expected.episodes
+
+
+def _given(noise: Tensor, steps: int, *shape: int, generator: torch.Generator) -> Tensor:
+    return noise[:steps].to(generator.device)
+
+
+def test_a_game_that_is_cut_off_leaves_its_true_last_state() -> None:
+    """The limit ends each game within the rollout, after a step that was played in full."""
+    stacks, screens = (
+        AtariPool("Freeway", ENVS, workers=0, max_frames=60, deliver=deliver)
+        for deliver in ("stacks", "screens")
+    )
+    config = settings()
+    agent = make_agent(stacks, config, "cpu")
+    normaliser = Normaliser((4, 84, 84), ENVS, 0.99, obs=False, rewards=False)
+    plain = Collector(stacks, normaliser, seed=3)
+    generator, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    collector = DeviceCollector(screens, agent, STEPS, other, seed=3, record=False)
+    noise = agent.policy.noise(STEPS + 1, ENVS, generator=generator)
+    agent.policy.noise = partial(_given, noise)  # type: ignore[method-assign]
+    expected, rollout = plain.collect(agent, STEPS, generator), finish(collector.collecting())
+    cut = expected.traj.truncated
+    assert cut.any()
+    assert torch.equal(rollout.traj.truncated, cut)
+    theirs, ours = expected.traj.successor[cut], rollout.traj.successor[cut]
+    assert (theirs >= expected.traj.states.numel()).all()
+    assert (ours >= rollout.traj.states.numel()).all()
+    torch.testing.assert_close(rollout.memory[ours], expected.memory[theirs], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_updates_that_are_recorded_learn_the_same(
+    variant: str, device: str, pools: tuple[AtariPool, AtariPool]
+) -> None:
+    """Three updates from the same data: as it is, recorded, replayed."""
+    config = settings(*VARIANTS[variant])
+    rollout = collect(pools[1], make_agent(pools[1], config, device), device, record=False)
+    learned = []
+    for record in (False, True):
+        agent = make_agent(pools[1], config, device)
+        optimizer = make_optimizer(agent, config.ppo)
+        generator = torch.Generator(device).manual_seed(5)
+        compiling = record and device == "cuda" and agent.critic.static
+        compiled = partial(torch.compile, dynamic=False) if compiling else as_it_is
+        update = Recorded(
+            partial(
+                learn,
+                agent,
+                optimizer,
+                rollout,
+                config.ppo,
+                generator,
+                clip=0.1,
+                compiled=compiled,
+            ),
+            generator,
+            enabled=record and agent.critic.static,
+        )
+        metrics = [fetch(update()) for _ in range(3)]
+        assert len({each["policy_loss"] for each in metrics}) == 3
+        learned.append(torch.cat([p.detach().flatten() for p in agent.parameters()]).cpu())
+    before = torch.cat(
+        [p.detach().flatten() for p in make_agent(pools[1], config, "cpu").parameters()]
+    )
+    moved = (learned[0] - before).norm()
+    assert moved > 0
+    tolerance = 0.0 if device == "cpu" else 0.02
+    assert (learned[0] - learned[1]).norm() <= tolerance * moved
+
+
+@pytest.mark.parametrize("critic", ["absolute", "relative", "discounted"])
+def test_an_update_never_waits_for_a_device(
+    critic: str, pools: tuple[AtariPool, AtariPool]
+) -> None:
+    """What reads data, or has a shape that depends on it, fails on tensors that hold none."""
+    config = settings(critic)
+    agent = make_agent(pools[1], config, "meta")
+    optimizer = torch.optim.SGD(agent.parameters(), lr=1e-3)
+    means = learn(agent, optimizer, _empty(agent), config.ppo, None, clip=0.1)  # type: ignore[arg-type]
+    assert all(mean.shape == () for mean in means.values())
+
+
+def _empty(agent: Agent) -> Collected:
+    """A rollout without data."""
+    count, states = STEPS * ENVS, (STEPS + 2) * ENVS
+    stacks = torch.zeros(states, 4, 84, 84, dtype=torch.uint8, device="meta")
+    outputs = torch.zeros(count, agent.policy.outputs, device="meta")
+    flags = torch.zeros(STEPS, ENVS, dtype=torch.bool, device="meta")
+    return Collected(
+        traj=Trajectories(
+            torch.zeros(STEPS, ENVS, device="meta"),
+            flags,
+            flags,
+            torch.zeros(STEPS, ENVS, dtype=torch.int64, device="meta"),
+            num_states=states,
+        ),
+        actions=torch.zeros(count, dtype=torch.int64, device="meta"),
+        policy_outputs=outputs,
+        memory=torch.zeros(states, device="meta"),
+        observations=stacks[:count],
+        log_prob=torch.zeros(count, device="meta"),
+        episodes=[],
+    )
