@@ -16,6 +16,7 @@ from torch import Tensor
 
 from relval.envs import AtariPool, Episode, EpisodeCounter
 from relval.envs.atari.player import STACK
+from relval.envs.atari.pool import Group
 from relval.envs.atari.screens import SIZE
 from relval.envs.atari.tensors import FrameMaker, push
 from relval.ppo import Agent, Collected, Compiler, as_it_is
@@ -75,6 +76,10 @@ class Recorded:
 class DeviceCollector:
     """Steps Atari games with an agent on a device, from one rollout to the next.
 
+    Games are split into groups that do not wait for each other within a rollout, so that a long
+    step of one does not hold up all, and a group's games are played while another's actions are
+    chosen. What is played does not depend on that: the noise of each action is drawn beforehand.
+
     Args:
       pool: Games that deliver screens.
       agent: Who plays, and whose critic remembers.
@@ -83,6 +88,7 @@ class DeviceCollector:
       seed: Of the games.
       record: Whether to record steps as CUDA graphs.
       compiled: Makes a function of tensors faster.
+      groups: How many groups, at most.
     """
 
     def __init__(
@@ -95,61 +101,24 @@ class DeviceCollector:
         seed: int,
         record: bool,
         compiled: Compiler = as_it_is,
+        groups: int = 4,
     ) -> None:
         self.pool, self.agent, self.steps, self.generator = pool, agent, steps, generator
         self.counter = EpisodeCounter(pool)
         self.device = generator.device
         pool.reset(seed=seed)
-        board, count = pool.board, pool.num_envs
-        self._host = torch.from_numpy(board.shown)
+        self._host = torch.from_numpy(pool.board.shown)
         _lock_pages(self._host, self.device)
-        self._incoming = torch.empty_like(self._host, device=self.device)
-        screens = self._incoming[: board.observations.nbytes]
-        self._screens = screens.view(board.observations.shape)
-        begin = board.ended.ctypes.data - board.shown.ctypes.data
-        self._ended = self._incoming[begin : begin + count].view(torch.bool)
-        height = board.observations.shape[2]
-        self._make_frames = FrameMaker(height, torch.from_numpy(pool.grey), self.device)
-        self._receive_screens()
-        self.stacks = self._make_frames(self._screens)[:, None].repeat(1, STACK, 1, 1)
-        self._reserve(count)
-        self._see, self._think = compiled(_see), compiled(_think)
-        self._act_once = Recorded(self._act, generator, enabled=record)
-        self._look_and_act = Recorded(self._observe_and_act, generator, enabled=record)
-
-    def _reserve(self, count: int) -> None:
-        """Memory for a rollout: a row more than steps, and the last state of a cut game for each.
-
-        A game is never cut off twice in one rollout.
-        """
-        rows, states = (self.steps + 1) * count, (self.steps + 2) * count
-        device, policy = self.device, self.agent.policy
-        self._observations = torch.zeros(
-            states, STACK, SIZE, SIZE, dtype=torch.uint8, device=device
+        self._make_frames = FrameMaker(
+            pool.board.observations.shape[2], torch.from_numpy(pool.grey), self.device
         )
-        with torch.no_grad():
-            features = self.agent.encoder(self.stacks)
-            memory = self.agent.critic.remember(self.agent.critic_encoder(self.stacks))
-            actions = policy.sample(policy(features), policy.noise(count, generator=self.generator))
-        self._outputs = torch.zeros(rows, policy.outputs, device=device)
-        self._actions = torch.zeros(rows, *actions.shape[1:], dtype=actions.dtype, device=device)
-        self._memory = torch.zeros(states, *memory.shape[1:], device=device)
-        self._noise = torch.zeros(self.steps + 1, count, policy.noise_size, device=device)
-        self._log_prob = torch.zeros(self.steps * count, device=device)
-        self._row = torch.zeros(1, dtype=torch.int64, device=device)
-        self._env = torch.arange(count, device=device)
-        self._chosen = torch.zeros(actions.shape, dtype=actions.dtype)
-        self._done = None
-        if device.type == "cuda":
-            self._chosen = self._chosen.pin_memory()
-            self._done = torch.cuda.Event()
-        grid = (self.steps, count)
-        self._traj = {
-            "rewards": torch.zeros(grid, device=device),
-            "terminated": torch.zeros(grid, dtype=torch.bool, device=device),
-            "truncated": torch.zeros(grid, dtype=torch.bool, device=device),
-            "successor": torch.zeros(grid, dtype=torch.int64, device=device),
-        }
+        self.stacks = torch.zeros(
+            pool.num_envs, STACK, SIZE, SIZE, dtype=torch.uint8, device=self.device
+        )
+        self._rollout = _Memory(agent, self.stacks, steps, generator)
+        self._groups = [
+            _Player(self, group, record=record, compiled=compiled) for group in pool.groups(groups)
+        ]
 
     @property
     def observations(self) -> np.ndarray:
@@ -162,107 +131,224 @@ class DeviceCollector:
 
     def collecting(self) -> Waiting[Collected]:
         """Plays a rollout; what it returns is overwritten by the next one."""
-        count, steps = self.pool.num_envs, self.steps
-        rewards = np.zeros((steps, count), np.float32)
-        terminated, truncated = np.zeros((2, steps, count), np.bool_)
-        successor = np.arange(count, (steps + 1) * count).reshape(steps, count)
-        episodes: list[Episode] = []
-        acting = emulating = 0.0
-        self._noise.copy_(self.agent.policy.noise(steps + 1, count, generator=self.generator))
-        self._row.zero_()
-        for t in range(steps):
-            begin = time.perf_counter()
-            (self._look_and_act if t else self._act_once)()
-            yield from self._wait_for_actions()
-            chosen = self.agent.policy.to_environment(self._chosen)
-            now = time.perf_counter()
-            acting += now - begin
-            self.pool.send(chosen)
-            while not self.pool.ready():
-                yield
-            _, rewards[t], terminated[t], cut, infos = self.pool.receive()
-            truncated[t] = cut & ~terminated[t]
-            if truncated[t].any():
-                self._keep_last(t, truncated[t], successor[t])
-            episodes += self.counter.count(rewards[t], terminated[t] | truncated[t], infos)
-            emulating += time.perf_counter() - now
-        begin = time.perf_counter()
-        self._look_and_act()  # for what the critic remembers of the last row; no action is played
-        for name, values in (
-            ("rewards", rewards),
-            ("terminated", terminated),
-            ("truncated", truncated),
-            ("successor", successor),
-        ):
-            self._traj[name].copy_(torch.from_numpy(values))
-        seconds = {"env": emulating, "act": acting + time.perf_counter() - begin}
-        return self._collected(episodes, seconds)
+        rollout, count = self._rollout, self.pool.num_envs
+        rollout.begin(self.agent.policy.noise(self.steps + 1, count, generator=self.generator))
+        going = [player.playing() for player in self._groups]
+        while going:
+            for playing in tuple(going):
+                try:
+                    next(playing)
+                except StopIteration:
+                    going.remove(playing)
+            yield
+        for player in self._groups:
+            player.join()
+        episodes = sorted(
+            (episode for player in self._groups for episode in player.episodes),
+            key=lambda ended: ended[0],
+        )
+        seconds = {
+            name: float(np.mean([player.seconds[name] for player in self._groups]))
+            for name in ("env", "act")
+        }
+        return rollout.collected(self.agent, [episode for _, episode in episodes], seconds)
 
     def seconds_to_copy(self, repeats: int = 100) -> float:
         """What it takes to bring the screens of one step to the device."""
-        self._receive_screens()
-        self._ended.any().item()  # waits
+        player = self._groups[0]
+        player.receive_screens()
+        player.ended.any().item()  # waits
         begin = time.perf_counter()
         for _ in range(repeats):
-            self._receive_screens()
-        self._ended.any().item()
+            player.receive_screens()
+        player.ended.any().item()
         return (time.perf_counter() - begin) / repeats
 
+
+class _Memory:
+    """A rollout of fixed size on a device, which is filled again and again.
+
+    States are numbered as `Trajectories` does; behind the grid each game has one place more, for
+    its last state where it is cut off. That happens at most once in a rollout.
+    """
+
+    def __init__(
+        self, agent: Agent, stacks: Tensor, steps: int, generator: torch.Generator
+    ) -> None:
+        count, device, policy = len(stacks), stacks.device, agent.policy
+        rows, states = (steps + 1) * count, (steps + 2) * count
+        with torch.no_grad():
+            memory = agent.critic.remember(agent.critic_encoder(stacks))
+            noise = policy.noise(steps + 1, count, generator=generator)
+            actions = policy.sample(policy(agent.encoder(stacks)), noise[0])
+        self.steps, self.count = steps, count
+        self.noise = noise
+        self.observations = stacks.new_zeros(states, *stacks.shape[1:])
+        self.memory = memory.new_zeros(states, *memory.shape[1:])
+        self.outputs = noise.new_zeros(rows, policy.outputs)
+        self.actions = actions.new_zeros(rows, *actions.shape[1:])
+        self.log_prob = noise.new_zeros(steps * count)
+        self.host = {
+            "rewards": np.zeros((steps, count), np.float32),
+            "terminated": np.zeros((steps, count), np.bool_),
+            "truncated": np.zeros((steps, count), np.bool_),
+            "successor": np.zeros((steps, count), np.int64),
+        }
+        self.traj = {
+            name: torch.zeros(values.shape, dtype=torch.from_numpy(values).dtype, device=device)
+            for name, values in self.host.items()
+        }
+
+    def begin(self, noise: Tensor) -> None:
+        """Makes ready for another rollout, whose actions this noise will pick."""
+        self.noise.copy_(noise)
+        numbers = np.arange(self.count, (self.steps + 1) * self.count)
+        self.host["successor"][:] = numbers.reshape(self.steps, self.count)
+
     @torch.no_grad()
-    def _collected(self, episodes: list[Episode], seconds: dict[str, float]) -> Collected:
+    def collected(
+        self, agent: Agent, episodes: list[Episode], seconds: dict[str, float]
+    ) -> Collected:
         """The rollout, in memory that stays where it is."""
-        played = self.steps * self.pool.num_envs
-        outputs, actions = self._outputs[:played], self._actions[:played]
-        self._log_prob.copy_(self.agent.policy.log_prob(outputs, actions))
+        for name, values in self.host.items():
+            self.traj[name].copy_(torch.from_numpy(values))
+        played = self.steps * self.count
+        outputs, actions = self.outputs[:played], self.actions[:played]
+        self.log_prob.copy_(agent.policy.log_prob(outputs, actions))
         return Collected(
-            traj=Trajectories(**self._traj, num_states=len(self._observations)),
+            traj=Trajectories(**self.traj, num_states=len(self.observations)),
             actions=actions,
             policy_outputs=outputs,
-            memory=self._memory,
-            observations=self._observations[:played],
-            log_prob=self._log_prob,
+            memory=self.memory,
+            observations=self.observations[:played],
+            log_prob=self.log_prob,
             episodes=episodes,
             seconds=seconds,
         )
 
-    def _receive_screens(self) -> None:
-        self._incoming.copy_(self._host, non_blocking=True)
+
+class _Player:
+    """Plays a group of games through a rollout: screens in, actions out."""
+
+    def __init__(
+        self, collector: DeviceCollector, group: Group, *, record: bool, compiled: Compiler
+    ) -> None:
+        self.agent, self.group = collector.agent, group
+        self.board, self.device = collector.pool.board, collector.device
+        self.rollout, self.make_frames = collector._rollout, collector._make_frames
+        self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None
+        self.done = torch.cuda.Event() if self.stream is not None else None
+        self.episodes: list[tuple[int, Episode]] = []
+        """Those that ended in this rollout, and when."""
+        self.seconds = {"env": 0.0, "act": 0.0}
+        envs = group.envs
+        self.host, self.stacks = collector._host[envs], collector.stacks[envs]
+        self.incoming = torch.empty_like(self.host, device=self.device)
+        shape = self.board.observations.shape[1:]
+        size = int(np.prod(shape))
+        self.screens = self.incoming[:, :size].unflatten(1, shape)
+        self.ended = self.incoming[:, size].view(torch.bool)
+        self.row = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.env = torch.arange(group.begin, group.end, device=self.device)
+        self.chosen = torch.zeros(len(self.env), dtype=torch.int64)
+        if self.stream is not None:
+            self.chosen = self.chosen.pin_memory()
+        self._see, self._think = compiled(_see), compiled(_think)
+        generator = collector.generator
+        self._act_once = Recorded(self._act, generator, enabled=record)
+        self._look_and_act = Recorded(self._observe_and_act, generator, enabled=record)
+        self.receive_screens()
+        self.stacks.copy_(self.make_frames(self.screens)[:, None])
+
+    def playing(self) -> Waiting[None]:
+        """Plays the group's part of a rollout."""
+        board, host, envs = self.board, self.rollout.host, self.group.envs
+        self.episodes = []
+        acting = emulating = 0.0
+        self._fork()
+        with torch.cuda.stream(self.stream):
+            self.row.zero_()
+        for t in range(self.rollout.steps):
+            begin = time.perf_counter()
+            with torch.cuda.stream(self.stream):
+                (self._look_and_act if t else self._act_once)()
+                if self.done is not None:
+                    self.done.record()
+            while self.done is not None and not self.done.query():
+                yield
+            chosen = self.agent.policy.to_environment(self.chosen)
+            now = time.perf_counter()
+            acting += now - begin
+            self.group.send(chosen)
+            while not self.group.ready():
+                yield
+            terminated, cut = board.terminated[envs], board.truncated[envs]
+            host["rewards"][t, envs] = np.sign(board.raw_rewards[envs])
+            host["terminated"][t, envs] = terminated
+            host["truncated"][t, envs] = cut & ~terminated
+            if board.ended[envs].any():
+                self._note_ends(t)
+            emulating += time.perf_counter() - now
+        with torch.cuda.stream(self.stream):
+            self._look_and_act()  # for what the critic remembers of the last row
+        self.seconds = {"env": emulating, "act": acting}
+
+    def join(self) -> None:
+        """Lets what follows wait for what the group still does on the device."""
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
+
+    def _fork(self) -> None:
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream())
+
+    def receive_screens(self) -> None:
+        """Brings the group's screens to the device."""
+        self.incoming.copy_(self.host, non_blocking=True)
 
     @torch.no_grad()
     def _observe_and_act(self) -> None:
-        self._receive_screens()
-        self._see(self._make_frames, self._screens, self._ended, self.stacks)
+        self.receive_screens()
+        self._see(self.make_frames, self.screens, self.ended, self.stacks)
         self._act()
 
     @torch.no_grad()
     def _act(self) -> None:
         """Chooses actions for what is seen, and keeps all that learning will need of it."""
-        memory, outputs, actions = self._think(self.agent, self.stacks, self._noise, self._row)
-        places = self._row * len(self._env) + self._env
-        self._observations.index_copy_(0, places, self.stacks)
-        self._memory.index_copy_(0, places, memory)
-        self._outputs.index_copy_(0, places, outputs)
-        self._actions.index_copy_(0, places, actions)
-        self._chosen.copy_(actions, non_blocking=True)
-        self._row.add_(1)
+        rollout = self.rollout
+        noise = rollout.noise[:, self.group.envs]
+        memory, outputs, actions = self._think(self.agent, self.stacks, noise, self.row)
+        places = self.row * rollout.count + self.env
+        rollout.observations.index_copy_(0, places, self.stacks)
+        rollout.memory.index_copy_(0, places, memory)
+        rollout.outputs.index_copy_(0, places, outputs)
+        rollout.actions.index_copy_(0, places, actions)
+        self.chosen.copy_(actions, non_blocking=True)
+        self.row.add_(1)
 
-    def _wait_for_actions(self) -> Waiting[None]:
-        if self._done is not None:
-            self._done.record()
-            while not self._done.query():
-                yield
+    def _note_ends(self, t: int) -> None:
+        """Keeps the scores of games that ended in step t, and the last states of those cut off."""
+        board, host = self.board, self.rollout.host
+        for env in range(self.group.begin, self.group.end):
+            if board.finished[env]:
+                score, length = float(board.scores[env]), int(board.lengths[env])
+                self.episodes.append((t, Episode(env, score, length)))
+            if host["truncated"][t, env]:
+                host["successor"][t, env] = self._keep_last(t, env)
 
     @torch.no_grad()
-    def _keep_last(self, t: int, cut: np.ndarray, successor: np.ndarray) -> None:
-        """Appends the true last states of games that were cut off in step t."""
-        count = self.pool.num_envs
-        for env in cut.nonzero()[0].tolist():
-            last = torch.from_numpy(self.pool.board.final_observations[env]).to(self.device)
-            before = self._observations[t * count + env]
-            stack = torch.cat([before[1:], self._make_frames(last[None])])[None]
-            successor[env] = place = (self.steps + 1) * count + env
-            self._observations[place] = stack[0]
-            self._memory[place] = self.agent.critic.remember(self.agent.critic_encoder(stack))[0]
+    def _keep_last(self, t: int, env: int) -> int:
+        """Appends the true last state of a game, and returns its number."""
+        rollout = self.rollout
+        place = (rollout.steps + 1) * rollout.count + env
+        with torch.cuda.stream(self.stream):
+            last = torch.from_numpy(self.board.final_observations[env]).to(self.device)
+            before = rollout.observations[t * rollout.count + env]
+            stack = torch.cat([before[1:], self.make_frames(last[None])])[None]
+            rollout.observations[place] = stack[0]
+            memory = self.agent.critic.remember(self.agent.critic_encoder(stack))
+            rollout.memory[place] = memory[0]
+        return place
 
 
 def _see(make_frames: FrameMaker, screens: Tensor, ended: Tensor, stacks: Tensor) -> None:

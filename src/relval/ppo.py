@@ -91,7 +91,9 @@ class Agent(nn.Module):
         return self.encoder if self.own_encoder is None else self.own_encoder
 
 
-def make_optimizer(agent: Agent, config: PPOConfig) -> torch.optim.Adam:
+def make_optimizer(
+    agent: Agent, config: PPOConfig, compiled: Compiler = as_it_is
+) -> torch.optim.Adam:
     """Adam over all of the agent's parameters, laid out in one tensor.
 
     The agent's parameters become views of it: to clip and step one long vector costs a fraction of
@@ -101,17 +103,49 @@ def make_optimizer(agent: Agent, config: PPOConfig) -> torch.optim.Adam:
     flat = nn.Parameter(torch.cat([_as_laid_out(parameter.detach()) for parameter in parameters]))
     for parameter, piece in zip(parameters, _pieces(flat.detach(), parameters), strict=True):
         parameter.data = piece
-    # On a GPU steps are recorded and replayed, so all that changes between them must be a tensor.
-    recorded = flat.is_cuda
-    rate = torch.tensor(config.learning_rate, device=flat.device) if recorded else None
-    return torch.optim.Adam(
-        [flat],
-        lr=config.learning_rate if rate is None else rate,
-        eps=config.adam_eps,
-        fused=not recorded,
-        foreach=False if recorded else None,
-        capturable=recorded,
-    )
+    if flat.is_cuda:
+        return RecordableAdam(flat, config, compiled)
+    return torch.optim.Adam([flat], lr=config.learning_rate, eps=config.adam_eps, fused=True)
+
+
+class RecordableAdam(torch.optim.Adam):
+    """Adam of one parameter, where all that changes is a tensor, so that steps can be replayed."""
+
+    def __init__(self, flat: nn.Parameter, config: PPOConfig, compiled: Compiler) -> None:
+        rate = torch.tensor(config.learning_rate, device=flat.device)
+        super().__init__([flat], lr=rate, eps=config.adam_eps, capturable=True)
+        self._advance = compiled(_adam)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """A step along the gradient."""
+        (group,) = self.param_groups
+        (flat,) = group["params"]
+        state = self.state[flat]
+        if not state:
+            state["step"] = torch.zeros((), device=flat.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(flat), torch.zeros_like(flat)
+        moments = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        self._advance(flat, flat.grad, *moments, group["lr"], *group["betas"], group["eps"])
+
+
+def _adam(
+    parameter: Tensor,
+    gradient: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    step: Tensor,
+    rate: Tensor,
+    beta: float,
+    beta_square: float,
+    eps: float,
+) -> None:
+    """Kingma and Ba (2015), Algorithm 1, in place."""
+    step.add_(1)
+    mean.lerp_(gradient, 1 - beta)
+    square.mul_(beta_square).addcmul_(gradient, gradient, value=1 - beta_square)
+    spread = (square / (1 - beta_square**step)).sqrt() + eps
+    parameter.sub_(rate / (1 - beta**step) * mean / spread)
 
 
 def _as_laid_out(parameter: Tensor) -> Tensor:
@@ -291,13 +325,14 @@ def learn(
     """
     prepared = agent.critic.prepare(rollout, gamma=config.gamma, lam=config.lam)
     seen: list[dict[str, Tensor]] = []
-    judge, descend = compiled(_judge), compiled(_descend)
+    judge, shorten = compiled(_judge), compiled(_shorten)
     parameters = list(agent.parameters())
     for _ in range(config.epochs):
         for minibatch in agent.critic.minibatches(rollout, prepared, config.minibatch, generator):
             loss, metrics = judge(agent, rollout, prepared, minibatch, config.entropy, clip)
             gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-            norm = descend(optimizer, parameters, gradients, config.max_grad_norm)
+            gradient, norm = shorten(gradients, config.max_grad_norm)
+            _descend(optimizer, parameters, gradient)
             seen.append({**metrics, "gradient_norm": norm})
     return {name: torch.stack([metrics[name] for metrics in seen]).mean() for name in seen[0]}
 
@@ -339,25 +374,26 @@ def _judge(
     return loss, metrics
 
 
-def _descend(
-    optimizer: torch.optim.Optimizer,
-    parameters: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    longest: float | None,
-) -> Tensor:
-    """A step of the optimiser along the gradient, cut to a length, and its length before."""
+def _shorten(gradients: Sequence[Tensor], longest: float | None) -> tuple[Tensor, Tensor]:
+    """The gradient of all parameters as one vector, cut to a length, and its length before."""
     flat = torch.cat([_as_laid_out(gradient) for gradient in gradients])
     norm: Tensor = flat.norm()
     if longest is not None:
         flat = flat * (longest / (norm + 1e-6)).clamp(max=1.0)
-    (whole, *others) = optimizer.param_groups[0]["params"]
-    if not others and whole.shape == flat.shape:
-        whole.grad = flat
+    return flat, norm
+
+
+def _descend(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor], gradient: Tensor
+) -> None:
+    """A step of the optimiser, which may hold the parameters or the vector that they lie in."""
+    whole, *others = optimizer.param_groups[0]["params"]
+    if not others and whole.shape == gradient.shape:
+        whole.grad = gradient
     else:
-        for parameter, gradient in zip(parameters, _pieces(flat, parameters), strict=True):
-            parameter.grad = gradient
+        for parameter, piece in zip(parameters, _pieces(gradient, parameters), strict=True):
+            parameter.grad = piece
     optimizer.step()
-    return norm
 
 
 def _check_finite(name: str, values: np.ndarray) -> None:

@@ -72,7 +72,7 @@ class Trainer:
         self.stream = torch.cuda.Stream() if on_gpu else None
         with torch.cuda.stream(self.stream):
             self._set_precision()
-            self.optimizer = make_optimizer(self.agent, config.ppo)
+            self.optimizer = make_optimizer(self.agent, config.ppo, self._compiler)
             self.clip: float | Tensor = (
                 torch.tensor(config.ppo.clip, device=self.device) if on_gpu else config.ppo.clip
             )

@@ -14,6 +14,10 @@ STACK = 4
 """Frames that an observation holds."""
 
 
+_BESIDE = 64
+"""Bytes beside an observation, so that the next one is aligned."""
+
+
 class Board:
     """What a pool and its players write and read, an entry for each environment.
 
@@ -35,22 +39,20 @@ class Board:
         """Places the arrays in memory, each on pages of its own, and returns the bytes needed."""
         num_envs, height, stacked = self._shape
         observation = (STACK, SIZE, SIZE) if stacked else (2, height, WIDTH)
+        size = int(np.prod(observation))
         end = 0
 
         def place(dtype: Any, *shape: int) -> np.ndarray:
             nonlocal end
             begin = end
-            size = num_envs * int(np.prod(shape)) * np.dtype(dtype).itemsize
-            end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            needed = num_envs * int(np.prod(shape)) * np.dtype(dtype).itemsize
+            end += -(-needed // mmap.PAGESIZE) * mmap.PAGESIZE
             if memory is None:
                 return np.empty(0)
             return np.ndarray((num_envs, *shape), dtype, memory, begin)
 
-        self.observations = place(np.uint8, *observation)
-        """Stacks of frames, or the two last screens."""
-        self.ended = place(np.bool_)
-        """Whether an episode ended in the last step, so that the observation begins another."""
-        shown = end
+        self.shown = place(np.uint8, size + _BESIDE)
+        """`observations` and `ended`, side by side, so that one copy takes both."""
         self.final_observations = place(np.uint8, *observation)
         """The last ones of episodes that ended in the last step."""
         self.actions = place(np.int64)
@@ -66,8 +68,10 @@ class Board:
         self.lengths = place(np.int64)
         """Their steps."""
         if memory is not None:
-            self.shown = np.ndarray(shown, np.uint8, memory)
-            """The memory of `observations` and, from a page's beginning, of `ended`."""
+            self.observations = self.shown[:, :size].reshape(num_envs, *observation)
+            """Stacks of frames, or the two last screens."""
+            self.ended = self.shown[:, size].view(np.bool_)
+            """Whether an episode ended in the last step, so that the observation begins another."""
         return end
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
@@ -141,6 +142,14 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.send(actions)
         return self.receive()
 
+    def groups(self, count: int) -> list["Group"]:
+        """Environments in groups that can step by themselves; as many as asked for, or fewer."""
+        players = np.array_split(np.arange(len(self._shares)), min(count, len(self._shares)))
+        return [
+            Group(self, slice(p[0], p[-1] + 1), self._shares[p[0]].start, self._shares[p[-1]].stop)
+            for p in players
+        ]
+
     def send(self, actions: np.ndarray) -> None:
         """Begins a step: the first half of `step`, to do something else meanwhile."""
         if not self._begun:
@@ -154,10 +163,6 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             )
         self.board.actions[:] = actions
         self._crew.start_step()
-
-    def ready(self) -> bool:
-        """Whether `receive` would not have to wait."""
-        return self._crew.ready()
 
     def receive(
         self,
@@ -221,6 +226,33 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _infos(self) -> dict[str, Any]:
         return {"lives": self.board.lives.copy(), "noops": self.board.noops.copy()}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some environments of a pool, which step without waiting for the others.
+
+    Results are read from the pool's board, at `envs`.
+    """
+
+    pool: AtariPool
+    players: slice
+    begin: int
+    end: int
+
+    @property
+    def envs(self) -> slice:
+        """Their places in the pool."""
+        return slice(self.begin, self.end)
+
+    def send(self, actions: np.ndarray) -> None:
+        """Begins a step with legal actions."""
+        self.pool.board.actions[self.envs] = actions
+        self.pool._crew.start_step(self.players)
+
+    def ready(self) -> bool:
+        """Whether the step is played."""
+        return self.pool._crew.ready(self.players)
 
 
 def _workers_by_default() -> int:

@@ -25,6 +25,10 @@ _LONG = 60.0
 """Seconds that workers are given to start, and to answer calls."""
 
 
+ALL = slice(None)
+"""All players."""
+
+
 class WorkerError(RuntimeError):
     """A worker died, hung or failed; its message says which one, and what happened."""
 
@@ -32,11 +36,11 @@ class WorkerError(RuntimeError):
 class Crew(Protocol):
     """Who plays the games of a pool."""
 
-    def start_step(self) -> None:
-        """Begins to play the actions on the board."""
+    def start_step(self, players: slice = ALL) -> None:
+        """Lets players begin to play the actions on the board."""
 
-    def ready(self) -> bool:
-        """Whether they are played."""
+    def ready(self, players: slice = ALL) -> bool:
+        """Whether they have."""
 
     def finish_step(self) -> None:
         """Waits until they are played."""
@@ -55,12 +59,13 @@ class InProcess:
         self.player = player
         self.pending = False
 
-    def start_step(self) -> None:
+    def start_step(self, players: slice = ALL) -> None:
         """Notes that there is a step to play."""
         self.pending = True
 
-    def ready(self) -> bool:
-        """Always, since waiting is playing."""
+    def ready(self, players: slice = ALL) -> bool:
+        """Plays it, and so it is."""
+        self.finish_step()
         return True
 
     def finish_step(self) -> None:
@@ -99,6 +104,9 @@ class Workers:
         self._spin = _SPIN if len(make_players) < cores() else 0.0
         self._workers: list[_Worker] = []
         self._awaited: list[_Worker] = []
+        self._left: float | None = None
+        """Seconds until those that are awaited count as hanging; None if nobody looked yet."""
+        self._next_glance = 0.0
         try:
             for number, make_player in enumerate(make_players):
                 self._workers.append(_Worker(number, make_player, context, self._spin))
@@ -113,23 +121,29 @@ class Workers:
         """The workers' process numbers."""
         return [worker.process.pid or 0 for worker in self._workers]
 
-    def start_step(self) -> None:
-        """Tells the workers to play the actions on the board."""
-        self.finish_step()
-        for worker in self._workers:
+    def start_step(self, players: slice = ALL) -> None:
+        """Tells workers to play the actions on the board."""
+        if any(worker in self._awaited for worker in self._workers[players]):
+            self.finish_step()
+        self._check_open()
+        for worker in self._workers[players]:
             worker.begin.release()
-        self._awaited = list(self._workers)
+            self._awaited.append(worker)
 
-    def ready(self) -> bool:
-        """Whether all of them have."""
-        while self._awaited and self._awaited[-1].done.acquire(block=False):
-            self._awaited.pop()
-        return not self._awaited
+    def ready(self, players: slice = ALL) -> bool:
+        """Whether they have; now and then, also whether they can."""
+        for worker in self._workers[players]:
+            if worker in self._awaited:
+                if not worker.done.acquire(block=False):
+                    self._glance(self.patience)
+                    return False
+                self._awaited.remove(worker)
+        self._left = None
+        return True
 
     def finish_step(self) -> None:
         """Waits until all of them have."""
-        if not self._workers:
-            raise RuntimeError("the pool is closed, and plays no more")
+        self._check_open()
         self._collect(self.patience)
 
     def call(self, method: str, arguments: Sequence[Any] | None = None) -> list[Any]:
@@ -162,21 +176,36 @@ class Workers:
             worker.pipe.close()
         self._workers, self._awaited = [], []
 
+    def _check_open(self) -> None:
+        if not self._workers:
+            raise RuntimeError("the pool is closed, and plays no more")
+
     def _collect(self, limit: float) -> None:
-        """Waits for each worker that is not done yet, and notices when one never will be."""
-        left = limit
+        """Waits for each worker that is not done yet."""
         while self._awaited:
-            worker = self._awaited[-1]
-            if _wait(worker.done, self._spin, _GLANCE):
+            if _wait(self._awaited[-1].done, self._spin, _GLANCE):
                 self._awaited.pop()
-                continue
-            # Counted in glances, so that time in which everything was stopped does not count.
-            left -= _GLANCE
-            for other in self._awaited:
-                if not other.process.is_alive():
-                    self._fail(other)
-            if left <= 0:
-                self._fail(worker, f"hangs: it was given {limit:g} s")
+            else:
+                self._glance(limit)
+        self._left = None
+
+    def _glance(self, limit: float) -> None:
+        """Notices when a worker that is awaited will never be done; costs nothing in between.
+
+        Time is counted in glances, so that what passed while everything was stopped is not.
+        """
+        now = time.monotonic()
+        if self._left is None:
+            self._left, self._next_glance = limit, now + _GLANCE
+        if now < self._next_glance:
+            return
+        self._left -= _GLANCE
+        self._next_glance = now + _GLANCE
+        for worker in self._awaited:
+            if not worker.process.is_alive():
+                self._fail(worker)
+        if self._left <= 0:
+            self._fail(self._awaited[-1], f"hangs: it was given {limit:g} s")
 
     def _fail(self, worker: "_Worker", what: str | None = None) -> NoReturn:
         """Ends everything, because of one worker."""
