@@ -25,7 +25,7 @@ def test_training_is_measured_beside_its_peer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(training, "_UPDATES", {"CartPole-v1": 1, "MinAtar/Breakout": 1})
-    monkeypatch.setattr(training, "_REPEATS", 1)
+    monkeypatch.setattr(training, "_REPEATS", {"CartPole-v1": 1, "MinAtar/Breakout": 1})
     monkeypatch.setattr(training, "_STEPS", 32)
     training.run()
     printed = capsys.readouterr().out

@@ -195,7 +195,8 @@ def train_together(
         require_wandb()
     begun: list[_Begun] = []
     for config, folder in zip(configs, folders, strict=True):
-        trainer = Trainer(config, runs=len(configs))
+        with _explained():
+            trainer = Trainer(config, runs=len(configs))
         folder.mkdir(parents=True, exist_ok=True)
         _write_json(folder / _PROVENANCE, provenance())
         _write(folder / _CONFIG, to_yaml(config))
@@ -242,7 +243,8 @@ def _learn(
 ) -> list[Run]:
     """Trains to the end, all in turn."""
     titles = [each.run.name for each in begun]
-    with make_displays(titles, quiet=quiet) as displays, _stop_on_interrupt() as stopped:
+    displaying = make_displays(titles, quiet=quiet)
+    with _explained(), displaying as displays, _stop_on_interrupt() as stopped:
         take_turns(
             [
                 _learning(each, display, stopped, wandb=wandb, profile=profile)
@@ -338,6 +340,18 @@ def _learning(
             "steps_per_second": trainer.step / trainer.seconds,
         },
     )
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Says what to change when a GPU is full."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise RuntimeError(
+            "the GPU has no memory left: train fewer seeds at once, make ppo.minibatch smaller, or "
+            "end what else uses it"
+        ) from error
 
 
 def take_turns(runs: Sequence[Waiting[None]]) -> None:

@@ -1,6 +1,7 @@
 """A run in memory: all that changes while it learns, and how to save and restore it."""
 
 import time
+import warnings
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -56,6 +57,12 @@ class Trainer:
         self.device = torch.device(config.device)
         on_gpu = self.device.type == "cuda"
         made = config.envs
+        if on_gpu and cores() < made.num_envs:
+            warnings.warn(
+                f"{made.num_envs} games share {cores()} cores, so the GPU will mostly wait for "
+                "them; give the run more cores",
+                stacklevel=2,
+            )
         if made.workers is None and runs > 1:
             made = replace(made, workers=max(1, cores() // runs))
         self.envs = envs.make(config.env, made, screens=on_gpu)

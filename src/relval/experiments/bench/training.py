@@ -21,18 +21,17 @@ _ENVS, _STEPS, _EPOCHS, _MINIBATCH = 8, 128, 4, 256
 Measure = Callable[[int, int], float]
 """From a number of updates and of threads to steps per second."""
 
-_UPDATES = {"CartPole-v1": 20, "MinAtar/Breakout": 12}
-_REPEATS = 5
+_UPDATES = {"CartPole-v1": 20, "MinAtar/Breakout": 12, "Breakout": 2}
+_REPEATS = {"CartPole-v1": 5, "MinAtar/Breakout": 5, "Breakout": 3}
 
 
 def run() -> None:
-    """Steps per second on CartPole and MinAtar, the median of interleaved repeats."""
+    """Steps per second on CartPole, MinAtar and Atari, the median of interleaved repeats."""
     threads = sorted({1, os.cpu_count() or 1})
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}; {_ENVS} envs x "
         f"{_STEPS} steps, {_EPOCHS} epochs, minibatch {_MINIBATCH};\n"
-        f"median of {_REPEATS} interleaved repeats, each at its better number of threads of "
-        f"{threads}\n"
+        f"median of interleaved repeats, each at its better number of threads of {threads}\n"
     )
     for env, updates in _UPDATES.items():
         peers: dict[str, Measure] = {
@@ -43,7 +42,7 @@ def run() -> None:
             ),
         }
         speeds: dict[tuple[str, int], list[float]] = {}
-        for _ in range(_REPEATS):
+        for _ in range(_REPEATS[env]):
             for name, measure in peers.items():
                 for count in threads:
                     speeds.setdefault((name, count), []).append(measure(updates, count))
@@ -87,15 +86,20 @@ def _ours(config: Config) -> Measure:
 def _stable_baselines(env: str) -> Measure:
     try:
         from stable_baselines3 import PPO
-        from stable_baselines3.common.env_util import make_vec_env
+        from stable_baselines3.common.env_util import make_atari_env, make_vec_env
         from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+        from stable_baselines3.common.vec_env import (
+            SubprocVecEnv,
+            VecFrameStack,
+            VecTransposeImage,
+        )
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "this benchmark needs Stable-Baselines3: install relval with the extra `bench`"
         ) from error
 
     class SameEncoder(BaseFeaturesExtractor):
-        """The encoder that relval uses for MinAtar."""
+        """The encoder that relval uses for images."""
 
         def __init__(self, space: gym.Space[np.ndarray]) -> None:
             encoder = make_encoder(space, NetworkConfig())
@@ -106,28 +110,36 @@ def _stable_baselines(env: str) -> Measure:
             features: torch.Tensor = self.encoder(observations)
             return features
 
-    minatar = env == "MinAtar/Breakout"
     shared = {
         "features_extractor_class": SameEncoder,
         "net_arch": [],
         "normalize_images": False,
     }
 
+    def make_envs() -> Any:
+        if env == "Breakout":
+            games = make_atari_env("BreakoutNoFrameskip-v4", _ENVS, vec_env_cls=SubprocVecEnv)
+            return VecTransposeImage(VecFrameStack(games, 4))
+        return make_vec_env(_BreakoutEnv if env == "MinAtar/Breakout" else env, _ENVS)
+
     def measure(updates: int, threads: int) -> float:
         torch.set_num_threads(threads)
+        vector = make_envs()
         model = PPO(
             "MlpPolicy",
-            make_vec_env(_BreakoutEnv if minatar else env, _ENVS),
+            vector,
             n_steps=_STEPS,
             batch_size=_MINIBATCH,
             n_epochs=_EPOCHS,
-            policy_kwargs=shared if minatar else None,
+            policy_kwargs=None if env == "CartPole-v1" else shared,
             device="cpu",
         )
         model.learn(_ENVS * _STEPS)
         begin = time.perf_counter()
         model.learn(updates * _ENVS * _STEPS)
-        return updates * _ENVS * _STEPS / (time.perf_counter() - begin)
+        speed = updates * _ENVS * _STEPS / (time.perf_counter() - begin)
+        vector.close()
+        return speed
 
     return measure
 
