@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -58,6 +60,7 @@ def test_next_row_follows_by_default() -> None:
         ({"successor": grid(1.0)}, TypeError, "successor must be an int64 or int32 tensor"),
         ({"successor": grid(True)}, TypeError, "successor must be an int64 or int32 tensor"),
         ({"successor": grid(1, 2)}, ValueError, "successor must have the shape"),
+        ({"num_states": 1}, ValueError, "num_states must be at least 2"),
         ({"successor": grid(-1)}, ValueError, "successor must hold state numbers from 0 on"),
         (
             {"terminated": grid(True), "truncated": grid(True), "successor": grid(1)},
@@ -67,8 +70,8 @@ def test_next_row_follows_by_default() -> None:
     ],
 )
 def test_bad_input_is_refused_with_a_reason(
-    changes: dict[str, torch.Tensor], error: type[Exception], message: str
+    changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    arguments = {"rewards": grid(0.0), "terminated": grid(False)} | changes
+    arguments: dict[str, Any] = {"rewards": grid(0.0), "terminated": grid(False)} | changes
     with pytest.raises(error, match=message):
         Trajectories(**arguments)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SKIP = 4
 """Emulated frames that one step lasts."""
 _NOOP, _FIRE, _AFTER_FIRE = 0, 1, 2
+_WARM_UP = 30
+"""Frames after which a console that was switched on is as good as any."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +90,9 @@ class Game:
       rules: How it is played.
       screens: Memory for the two last screens of a step, `[2, H, 160]`: the console's colours, or
         their grey where those are not NTSC.
-      starts: The first positions of another `Game` of the same kind, to save replaying them.
     """
 
-    def __init__(
-        self,
-        cartridge: Cartridge,
-        rules: Rules,
-        screens: np.ndarray,
-        starts: dict[int, Position] | None = None,
-    ) -> None:
+    def __init__(self, cartridge: Cartridge, rules: Rules, screens: np.ndarray) -> None:
         self.rules = rules
         self.screens = screens
         self._ale = _insert(cartridge.game, rules)
@@ -117,7 +112,7 @@ class Game:
         self._over = True
         self._drawn = False
         self._last_action = _NOOP
-        self.starts = self._replay_starts() if starts is None else starts
+        self.starts = self._replay_starts()
 
     def begin(self) -> None:
         """Starts a new game."""
@@ -185,16 +180,17 @@ class Game:
         from ale_py import ALEState
 
         state = dict(state)
-        random_state.restore(self.random, state.pop("random"))
+        random = state.pop("random")
         try:
             emulator = ALEState(unpack(state["emulator"]))
+            screens = np.frombuffer(unpack(state["screens"]), np.uint8).reshape(self.screens.shape)
+            self.go_to(Position(**{**state, "emulator": emulator, "screens": screens}))
         except (SystemError, ValueError, zlib.error) as error:
             raise ValueError(
                 "the saved state of an Atari game cannot be read; was it saved by another version "
                 "of ale-py?"
             ) from error
-        screens = np.frombuffer(unpack(state["screens"]), np.uint8).reshape(self.screens.shape)
-        self.go_to(Position(**{**state, "emulator": emulator, "screens": screens}))
+        random_state.restore(self.random, random)
 
     def colours(self) -> np.ndarray:
         """The screen in colour, `[H, 160, 3]`.
@@ -268,9 +264,11 @@ class Game:
     def _replay_starts(self) -> dict[int, Position]:
         """The positions in which games begin, by the frames without action that led there.
 
-        FIRE is included, except under sticky actions, where its effect is random.
+        FIRE is included, except under sticky actions, where its effect is random. Each console
+        replays them for itself, and plays a little before it first goes to one: a console that has
+        drawn next to nothing keeps some of its blankness, in Qbert for example.
         """
-        starts = {}
+        starts: dict[int, Position] = {}
         self._ale.reset_game()
         for noops in range(self.rules.noop_max + 1):
             if noops:
@@ -279,11 +277,14 @@ class Game:
             self.screens[1] = self.screens[0]
             self.lives, self.score, self.length = self._ale.lives(), 0.0, 0
             self._last_action, self.noops, self._over = _NOOP, noops, False
-            switched_on = self.position()
-            if not self.rules.sticky_actions:
-                self._fire()
             starts[noops] = self.position()
-            self.go_to(switched_on)
+        for _ in range(_WARM_UP):
+            self._ale.act(_NOOP)
+        if not self.rules.sticky_actions:
+            for noops, switched_on in starts.items():
+                self.go_to(switched_on)
+                self._fire()
+                starts[noops] = self.position()
         return starts
 
 

@@ -93,13 +93,18 @@ def rom(game: str) -> str:
     return _roms()[game]
 
 
-@cache
 def _roms() -> dict[str, str]:
     """The cartridge of each game; none where ale-py is not installed."""
     try:
-        from ale_py import roms
+        return _installed()
     except ModuleNotFoundError:
         return {}
+
+
+@cache
+def _installed() -> dict[str, str]:
+    from ale_py import roms
+
     single = set(roms.get_all_rom_ids()) - _TWO_PLAYERS
     return {rom.title().replace("_", ""): rom for rom in single}
 

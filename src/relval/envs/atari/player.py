@@ -107,12 +107,10 @@ class Player:
         self.board = board
         self.games: dict[int, Game] = {}
         self._make_frame = FrameMaker(cartridge.height, cartridge.grey) if stacked else None
-        own = np.empty((len(envs), 2, cartridge.height, WIDTH), np.uint8)
-        starts = None
+        self._screens = np.empty((2, len(envs), cartridge.height, WIDTH), np.uint8)
         for place, env in enumerate(envs):
-            screens = own[place] if stacked else board.observations[env]
-            self.games[env] = Game(cartridge, rules, screens, starts)
-            starts = self.games[env].starts
+            screens = self._screens[:, place] if stacked else board.observations[env]
+            self.games[env] = Game(cartridge, rules, screens)
 
     def reset(self, seeds: dict[int, np.random.SeedSequence]) -> None:
         """Starts a new game in each environment; with seeds, from new random streams."""
@@ -120,7 +118,8 @@ class Player:
             if env in seeds:
                 game.random = np.random.default_rng(seeds[env])
             game.begin()
-            self._deliver(env, game, first=True)
+            self.board.ended[env] = True
+        self._deliver()
 
     def step(self) -> None:
         """Plays the action of each environment, and begins the next episode where one ended."""
@@ -134,7 +133,7 @@ class Player:
             if ended:
                 self._deliver_last(env, game)
                 game.next_episode()
-            self._deliver(env, game, first=ended)
+        self._deliver()
 
     def capture(self) -> dict[int, dict[str, Any]]:
         """The state of each game, as JSON holds it."""
@@ -149,18 +148,24 @@ class Player:
         """Each game's screen in colour."""
         return {env: game.colours() for env, game in self.games.items()}
 
-    def _deliver(self, env: int, game: Game, *, first: bool) -> None:
+    def _deliver(self) -> None:
+        """Shows what the games have come to; frames are made together, which takes less time."""
         board = self.board
         if self._make_frame is not None:
-            stack = board.observations[env]
-            if not first:
-                stack[:-1] = stack[1:]
-            stack[slice(None) if first else -1] = self._make_frame(game.screens)
-        board.lives[env] = game.lives
-        board.noops[env] = game.noops
-        board.finished[env] = game.finished is not None
-        if game.finished is not None:
-            board.scores[env], board.lengths[env] = game.finished
+            frames = self._make_frame(self._screens)
+            for env, frame in zip(self.games, frames, strict=True):
+                stack = board.observations[env]
+                if board.ended[env]:
+                    stack[:] = frame
+                else:
+                    stack[:-1] = stack[1:]
+                    stack[-1] = frame
+        for env, game in self.games.items():
+            board.lives[env] = game.lives
+            board.noops[env] = game.noops
+            board.finished[env] = game.finished is not None
+            if game.finished is not None:
+                board.scores[env], board.lengths[env] = game.finished
 
     def _deliver_last(self, env: int, game: Game) -> None:
         last = self.board.final_observations[env]
@@ -168,4 +173,4 @@ class Player:
             last[:] = game.screens
         else:
             last[:-1] = self.board.observations[env][1:]
-            last[-1] = self._make_frame(game.screens)
+            last[-1] = self._make_frame(game.screens[:, None])[0]

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 
 from relval._machine import cores
 from relval.envs.atari import names
-from relval.envs.atari.game import Rules, inspect, pack, unpack
+from relval.envs.atari.game import SKIP, Rules, inspect, pack, unpack
 from relval.envs.atari.player import STACK, Board, Player
 from relval.envs.atari.screens import SIZE
 from relval.envs.atari.workers import Crew, InProcess, Workers
@@ -74,7 +74,8 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         _check("deliver", deliver, deliver in ("stacks", "screens"), "'stacks' or 'screens'")
         _check("sticky_actions", sticky_actions, 0 <= sticky_actions < 1, "in [0, 1)")
         _check("noop_max", noop_max, noop_max >= 0, "at least 0")
-        _check("max_frames", max_frames, max_frames >= 1, "at least 1")
+        least = noop_max + 4 * SKIP
+        _check("max_frames", max_frames, max_frames >= least, f"at least {least}")
         _check("workers", workers, workers is None or workers >= 0, "at least 0")
         _check("start_method", start_method, start_method in ("fork", "spawn"), "'fork' or 'spawn'")
         self.game = names.game(game)
@@ -107,11 +108,15 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             partial(Player, self.board, share, cartridge, rules, stacked=self._stacked)
             for share in self._shares
         ]
-        self._crew: Crew = (
-            Workers(make_players, start_method=start_method, patience=patience)
-            if count
-            else InProcess(make_players[0]())
-        )
+        try:
+            self._crew: Crew = (
+                Workers(make_players, start_method=start_method, patience=patience)
+                if count
+                else InProcess(make_players[0]())
+            )
+        except BaseException:
+            self.board.close()
+            raise
         self.closed = False
 
     @property
@@ -161,6 +166,7 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise ValueError(
                 f"actions must be {self.num_envs} whole numbers from 0 to {most}, got {actions!r}"
             )
+        self._crew.finish_step()
         self.board.actions[:] = actions
         self._crew.start_step()
 
@@ -220,6 +226,10 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._crew.close()
         self.board.close()
 
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True):
+            self.close()
+
     def _observations(self) -> np.ndarray:
         observations = self.board.observations
         return observations.copy() if self._stacked else observations
@@ -246,7 +256,7 @@ class Group:
         return slice(self.begin, self.end)
 
     def send(self, actions: np.ndarray) -> None:
-        """Begins a step with legal actions."""
+        """Begins a step with legal actions; the last one must be ready."""
         self.pool.board.actions[self.envs] = actions
         self.pool._crew.start_step(self.players)
 

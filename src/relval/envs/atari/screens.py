@@ -64,11 +64,11 @@ class FrameMaker:
         self._neighbours = _neighbours(height)
 
     def __call__(self, screens: np.ndarray) -> np.ndarray:
-        """The frame `[84, 84]` of two screens `[2, H, 160]`."""
+        """The frames `[n, 84, 84]` of pairs of screens `[2, n, H, 160]`."""
         return self.shrink(self.brightest(screens))
 
     def brightest(self, screens: np.ndarray) -> np.ndarray:
-        """The greater grey of two screens, `[H, 160]`; they mostly agree."""
+        """The greater grey of two screens each, `[n, H, 160]`; they mostly agree."""
         one, other = screens.reshape(2, -1)
         grey = np.frombuffer(bytearray(other).translate(self._translation), np.uint8)
         apart = np.flatnonzero(one != other)
@@ -76,26 +76,39 @@ class FrameMaker:
         brightest: np.ndarray = grey.reshape(screens.shape[1:])
         return brightest
 
-    def shrink(self, screen: np.ndarray) -> np.ndarray:
-        """Area interpolation of a grey screen, `[84, 84]`."""
-        down = screen.take(self._rows[0], 0) * self._row_weights[0]
-        for row, weight in zip(self._rows[1:], self._row_weights[1:], strict=True):
-            down += screen.take(row, 0) * weight
-        # Two products, each small enough that BLAS will not start threads for it.
-        blocks = down.astype(np.float32).reshape(2, -1, self._period)
-        average = (blocks @ self._column_weights).reshape(SIZE, SIZE) / self._denominator
+    def shrink(self, screens: np.ndarray) -> np.ndarray:
+        """Area interpolation of grey screens, `[n, 84, 84]`."""
+        # Products small enough that BLAS will not start threads for them.
+        blocks = self._down(screens).astype(np.float32).reshape(2 * len(screens), -1, self._period)
+        average = (blocks @ self._column_weights).reshape(-1, SIZE, SIZE)
+        average /= self._denominator
         rounded = np.rint(average)
-        frame: np.ndarray = rounded.astype(np.uint8)
-        halves = np.flatnonzero(np.abs(average - rounded) == 0.5)
+        frames: np.ndarray = rounded.astype(np.uint8)
+        average -= rounded
+        halves = np.flatnonzero(np.abs(average, out=average) == 0.5)
         if len(halves):
-            frame.reshape(-1)[halves] = self._like_opencv(screen, halves)
-        return frame
+            frames.reshape(-1)[halves] = self._like_opencv(screens, halves)
+        return frames
 
-    def _like_opencv(self, screen: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Single pixels of a frame, in OpenCV's precision and order: along rows, then down."""
-        pixels, along, down = (table.take(places, 0) for table in self._neighbours)
-        terms = screen.reshape(-1).take(pixels) * along
-        sums = _in_order(terms) * down
+    def _down(self, screens: np.ndarray) -> np.ndarray:
+        """Weighted sums of rows, `[n, 84, 160]`."""
+        if screens.shape[1] == 210:  # five rows make two, with weights 2 2 1 and 1 2 2
+            fives = screens.reshape(-1, 5, WIDTH)
+            down: np.ndarray = np.add(fives[:, 0::3], fives[:, 1::3], dtype=np.uint16)
+            down <<= 1
+            down += fives[:, 2:3]
+            return down
+        down = screens.take(self._rows[0], 1) * self._row_weights[0]
+        for row, weight in zip(self._rows[1:], self._row_weights[1:], strict=True):
+            down += screens.take(row, 1) * weight
+        return down
+
+    def _like_opencv(self, screens: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Single pixels of frames, in OpenCV's precision and order: along rows, then down."""
+        screen, place = np.divmod(places, SIZE * SIZE)
+        pixels, along, down = (table.take(place, 0) for table in self._neighbours)
+        pixels += (screen * screens[0].size)[:, None, None]
+        sums = _in_order(screens.reshape(-1).take(pixels) * along) * down
         rounded: np.ndarray = np.rint(_in_order(sums))
         return rounded
 

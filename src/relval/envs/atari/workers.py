@@ -17,6 +17,8 @@ from relval.envs.atari.player import Player
 
 _SPIN = 2e-3
 """Seconds of spinning: more than it takes to choose actions on a GPU."""
+_SHORT_SPIN = 2e-4
+"""The same for workers that leave no core free; the pool itself then sleeps at once."""
 _GLANCE = 0.1
 """Seconds after which a pool that waits for a worker sees whether it is alive."""
 _ORPHAN_CHECK = 0.5
@@ -27,6 +29,7 @@ _LONG = 60.0
 
 ALL = slice(None)
 """All players."""
+_CLOSED = "the pool is closed, and plays no more"
 
 
 class WorkerError(RuntimeError):
@@ -56,7 +59,7 @@ class InProcess:
     """One player, in this process."""
 
     def __init__(self, player: Player) -> None:
-        self.player = player
+        self.player: Player | None = player
         self.pending = False
 
     def start_step(self, players: slice = ALL) -> None:
@@ -70,16 +73,24 @@ class InProcess:
 
     def finish_step(self) -> None:
         """Plays it."""
+        player = self._present()
         if self.pending:
             self.pending = False
-            self.player.step()
+            player.step()
 
     def call(self, method: str, arguments: Sequence[Any] | None = None) -> list[Any]:
         """What a method of the player returns."""
-        return [getattr(self.player, method)(*(arguments or ()))]
+        self.finish_step()
+        return [getattr(self._present(), method)(*(arguments or ()))]
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Lets the player go."""
+        self.player = None
+
+    def _present(self) -> Player:
+        if self.player is None:
+            raise RuntimeError(_CLOSED)
+        return self.player
 
 
 class Workers:
@@ -87,8 +98,8 @@ class Workers:
 
     Semaphores tell a worker to begin and the pool that it is done. They are counted in shared
     memory: who finds one ready needs no system call. Whoever waits looks again and again for a
-    moment, giving way to any process that wants the core, and sleeps then; where workers leave no
-    core free, it sleeps at once.
+    moment, giving way to any process that wants the core, and sleeps then; much sooner where
+    workers leave no core free.
 
     Args:
       make_players: Called in the workers, one each.
@@ -101,17 +112,18 @@ class Workers:
     ) -> None:
         context: Any = multiprocessing.get_context(start_method)
         self.patience = patience
-        self._spin = _SPIN if len(make_players) < cores() else 0.0
+        spare = len(make_players) < cores()
+        self._spin = _SPIN if spare else 0.0
+        spin = _SPIN if spare else _SHORT_SPIN
         self._workers: list[_Worker] = []
         self._awaited: list[_Worker] = []
-        self._left: float | None = None
-        """Seconds until those that are awaited count as hanging; None if nobody looked yet."""
-        self._next_glance = 0.0
+        self._glanced = 0.0
+        self._owner = os.getpid()
         try:
             for number, make_player in enumerate(make_players):
-                self._workers.append(_Worker(number, make_player, context, self._spin))
-            self._awaited = list(self._workers)
-            self._collect(_LONG)
+                self._workers.append(_Worker(number, make_player, context, spin))
+            self._await(self._workers, _LONG)
+            self._collect()
         except BaseException:
             self.close()
             raise
@@ -126,30 +138,37 @@ class Workers:
         if any(worker in self._awaited for worker in self._workers[players]):
             self.finish_step()
         self._check_open()
+        self._await(self._workers[players], self.patience)
         for worker in self._workers[players]:
             worker.begin.release()
-            self._awaited.append(worker)
 
     def ready(self, players: slice = ALL) -> bool:
-        """Whether they have; now and then, also whether they can."""
-        for worker in self._workers[players]:
-            if worker in self._awaited:
-                if not worker.done.acquire(block=False):
-                    self._glance(self.patience)
-                    return False
+        """Whether they have; now and then, also whether all can."""
+        self._check_open()
+        asked = [worker for worker in self._workers[players] if worker in self._awaited]
+        for worker in asked:
+            if worker.done.acquire(block=False):
                 self._awaited.remove(worker)
-        self._left = None
-        return True
+        if self._awaited:
+            self._glance()
+        return not any(worker in self._awaited for worker in asked)
 
     def finish_step(self) -> None:
         """Waits until all of them have."""
         self._check_open()
-        self._collect(self.patience)
+        self._collect()
 
     def call(self, method: str, arguments: Sequence[Any] | None = None) -> list[Any]:
         """What a method of each player returns; `arguments` holds one for each player."""
         self.finish_step()
-        self._awaited = list(self._workers)
+        try:
+            return self._call(method, arguments)
+        except BaseException:  # also Ctrl-C: the next call must not get the answers to this one
+            self.close()
+            raise
+
+    def _call(self, method: str, arguments: Sequence[Any] | None) -> list[Any]:
+        self._await(self._workers, _LONG)
         for number, worker in enumerate(self._workers):
             worker.listen.release()
             worker.begin.release()
@@ -157,7 +176,7 @@ class Workers:
                 worker.pipe.send((method, () if arguments is None else (arguments[number],)))
             except OSError:
                 self._fail(worker)
-        self._collect(_LONG)
+        self._collect()
         answers = []
         for worker in self._workers:
             try:
@@ -167,7 +186,9 @@ class Workers:
         return answers
 
     def close(self) -> None:
-        """Ends the workers."""
+        """Ends the workers; in a process that was forked from their owner, nothing happens."""
+        if os.getpid() != self._owner:
+            return
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:
@@ -178,34 +199,40 @@ class Workers:
 
     def _check_open(self) -> None:
         if not self._workers:
-            raise RuntimeError("the pool is closed, and plays no more")
+            raise RuntimeError(_CLOSED)
 
-    def _collect(self, limit: float) -> None:
+    def _await(self, workers: Sequence["_Worker"], limit: float) -> None:
+        """Expects workers to be done within a limit."""
+        for worker in workers:
+            worker.limit = worker.left = limit
+        self._awaited += workers
+
+    def _collect(self) -> None:
         """Waits for each worker that is not done yet."""
         while self._awaited:
             if _wait(self._awaited[-1].done, self._spin, _GLANCE):
                 self._awaited.pop()
             else:
-                self._glance(limit)
-        self._left = None
+                self._glance()
 
-    def _glance(self, limit: float) -> None:
+    def _glance(self) -> None:
         """Notices when a worker that is awaited will never be done; costs nothing in between.
 
-        Time is counted in glances, so that what passed while everything was stopped is not.
+        Time in which nobody glanced is not counted, since everything may have been stopped.
         """
         now = time.monotonic()
-        if self._left is None:
-            self._left, self._next_glance = limit, now + _GLANCE
-        if now < self._next_glance:
+        passed = now - self._glanced
+        if passed < _GLANCE / 2:
             return
-        self._left -= _GLANCE
-        self._next_glance = now + _GLANCE
-        for worker in self._awaited:
+        self._glanced = now
+        for worker in tuple(self._awaited):
             if not worker.process.is_alive():
                 self._fail(worker)
-        if self._left <= 0:
-            self._fail(self._awaited[-1], f"hangs: it was given {limit:g} s")
+            worker.left -= min(passed, _GLANCE)
+            if worker.left <= 0 and not worker.done.acquire(block=False):
+                self._fail(worker, f"hangs: it was given {worker.limit:g} s")
+            elif worker.left <= 0:
+                self._awaited.remove(worker)
 
     def _fail(self, worker: "_Worker", what: str | None = None) -> NoReturn:
         """Ends everything, because of one worker."""
@@ -225,11 +252,23 @@ class _Worker:
         self.listen: Semaphore = context.Semaphore(0)
         """Released before `begin` where a call waits in the pipe, in place of a step."""
         self.done: Semaphore = context.Semaphore(0)
+        self.limit = self.left = 0.0
+        """Seconds that it is given, and that it has left."""
         pipe, their_pipe = context.Pipe()
         self.pipe: Connection = pipe
+        inherited = pipe if context.get_start_method() == "fork" else None
         self.process: BaseProcess = context.Process(
             target=_work,
-            args=(make_player, self.begin, self.listen, self.done, their_pipe, spin, os.getpid()),
+            args=(
+                make_player,
+                self.begin,
+                self.listen,
+                self.done,
+                their_pipe,
+                inherited,
+                spin,
+                os.getpid(),
+            ),
             name=f"relval-atari-{number}",
             daemon=True,
         )
@@ -260,11 +299,15 @@ def _work(
     listen: Semaphore,
     done: Semaphore,
     pipe: Connection,
+    inherited: Connection | None,
     spin: float,
     parent: int,
 ) -> None:
     """A worker's life: it ends when it fails, or when the process that started it is gone."""
+    if inherited is not None:
+        inherited.close()  # or the pipe would stay open when the other side is gone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         player = make_player()
         done.release()
