@@ -60,7 +60,7 @@ def test_next_row_follows_by_default() -> None:
         ({"successor": grid(1.0)}, TypeError, "successor must be an int64 or int32 tensor"),
         ({"successor": grid(True)}, TypeError, "successor must be an int64 or int32 tensor"),
         ({"successor": grid(1, 2)}, ValueError, "successor must have the shape"),
-        ({"num_states": 1}, ValueError, "num_states must be at least 2"),
+        ({"num_states": 1}, ValueError, "num_states must be at least 8"),
         ({"successor": grid(-1)}, ValueError, "successor must hold state numbers from 0 on"),
         (
             {"terminated": grid(True), "truncated": grid(True), "successor": grid(1)},

@@ -118,9 +118,7 @@ WHOLE_GAMES = [
 LONG_GAMES = [
     Case("Breakout", 600, fire=True, lives=True, max_frames=403),
     Case("Enduro", 850, fire=True, lives=False, max_frames=1602),
-    Case("FishingDerby", 850, fire=True, lives=False, max_frames=1602, negative=True),
     Case("Freeway", 850, fire=False, lives=False, max_frames=1604),
-    Case("IceHockey", 850, fire=True, lives=False, max_frames=1604, negative=True),
     Case("JourneyEscape", 700, fire=False, lives=False, max_frames=1203, negative=True),
     Case("Krull", 1100, fire=True, lives=True, max_frames=2003),
     Case("KungFuMaster", 1100, fire=False, lives=True, max_frames=2002),
