@@ -98,7 +98,7 @@ class Game:
         self._ale = _insert(cartridge.game, rules)
         self._look = self._ale.getScreen if cartridge.ntsc else self._ale.getScreenGrayscale
         self._actions = [action.value for action in _actions(self._ale, rules)]
-        self._fires = "FIRE" in cartridge.actions
+        self._fires = cartridge.actions[1:2] == ("FIRE",)
         self.random = np.random.default_rng()
         self.lives = 0
         self.score = 0.0
@@ -268,19 +268,22 @@ class Game:
         replays them for itself, and plays a little before it first goes to one: a console that has
         drawn next to nothing keeps some of its blankness, in Qbert for example.
         """
+        most, fires = self.rules.noop_max, not self.rules.sticky_actions
         starts: dict[int, Position] = {}
         self._ale.reset_game()
-        for noops in range(self.rules.noop_max + 1):
+        for noops in range(1, most + 1) if most else [0]:
             if noops:
                 self._ale.act(_NOOP)
             self._look(self.screens[0])
             self.screens[1] = self.screens[0]
             self.lives, self.score, self.length = self._ale.lives(), 0.0, 0
             self._last_action, self.noops, self._over = _NOOP, noops, False
+            if fires and not most:
+                self._fire()
             starts[noops] = self.position()
         for _ in range(_WARM_UP):
             self._ale.act(_NOOP)
-        if not self.rules.sticky_actions:
+        if fires and most:
             for noops, switched_on in starts.items():
                 self.go_to(switched_on)
                 self._fire()

@@ -148,8 +148,7 @@ def _single_precision(size: int) -> tuple[np.ndarray, np.ndarray]:
     begins = np.arange(SIZE) * scale
     ends = begins + scale
     covered = np.minimum(ends, pixels + 1.0) - np.maximum(begins, pixels)
-    whole = chosen == chosen.max()
-    weights = np.where(whole, 1.0, covered) / np.minimum(scale, size - begins)
+    weights = covered / np.minimum(scale, size - begins)
     return pixels, np.where(chosen > 0, weights, 0.0).astype(np.float32)
 
 
