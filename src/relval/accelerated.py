@@ -7,7 +7,7 @@ On a CPU the same code runs step by step.
 
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +35,22 @@ def finish(waiting: Waiting[Result]) -> Result:
         except StopIteration as stop:
             result: Result = stop.value
             return result
+
+
+def in_turn(works: Sequence[Waiting[None]]) -> Waiting[None]:
+    """Asks each in turn, until all have ended; closes those that are left if one fails."""
+    going = list(works)
+    try:
+        while going:
+            for work in tuple(going):
+                try:
+                    next(work)
+                except StopIteration:
+                    going.remove(work)
+            yield
+    finally:
+        for work in going:
+            work.close()
 
 
 class Recorded:
@@ -133,14 +149,7 @@ class DeviceCollector:
         """Plays a rollout; what it returns is overwritten by the next one."""
         rollout, count = self._rollout, self.pool.num_envs
         rollout.begin(self.agent.policy.noise(self.steps + 1, count, generator=self.generator))
-        going = [player.playing() for player in self._groups]
-        while going:
-            for playing in tuple(going):
-                try:
-                    next(playing)
-                except StopIteration:
-                    going.remove(playing)
-            yield
+        yield from in_turn([player.playing() for player in self._groups])
         for player in self._groups:
             player.join()
         episodes = sorted(

@@ -15,7 +15,17 @@ from torch import Tensor
 from relval.accelerated import DeviceCollector, Recorded, finish
 from relval.critics import CRITICS
 from relval.envs import AtariPool, Normaliser, seen_space
-from relval.ppo import Agent, Collected, Collector, as_it_is, fetch, learn, make_optimizer
+from relval.ppo import (
+    Agent,
+    Collected,
+    Collector,
+    PPOConfig,
+    RecordableAdam,
+    as_it_is,
+    fetch,
+    learn,
+    make_optimizer,
+)
 from relval.relative import Trajectories
 from relval.runs import Config, configure
 
@@ -163,6 +173,21 @@ def test_updates_that_are_recorded_learn_the_same(
     assert moved > 0
     tolerance = 0.0 if device == "cpu" else 0.02
     assert (learned[0] - learned[1]).norm() <= tolerance * moved
+
+
+def test_an_adam_that_can_be_replayed_is_adam() -> None:
+    config = PPOConfig(learning_rate=0.01, adam_eps=1e-5)
+    start = torch.randn(50, generator=torch.Generator().manual_seed(0))
+    ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    recordable = RecordableAdam(ours, config, as_it_is)
+    adam = torch.optim.Adam([theirs], lr=0.01, eps=1e-5)
+    for seed in range(30):
+        gradient = torch.randn(50, generator=torch.Generator().manual_seed(seed))
+        ours.grad, theirs.grad = gradient, gradient.clone()
+        recordable.step()
+        adam.step()
+    assert (theirs - start).norm() > 0.1
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("critic", ["absolute", "relative", "discounted"])

@@ -15,8 +15,9 @@ from relval.critics.base import (
     Rollout,
     shuffled_parts,
 )
+from relval.critics.pairs import Pairs, with_partners
 from relval.networks import value_head
-from relval.relative import discounted_targets, gae, pair_loss, sample_pairs
+from relval.relative import discounted_targets, gae, pair_loss
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,6 @@ class DiscountedConfig(CriticConfig):
     """Steps of the targets."""
     clip: float | None = 0.15
     """Largest departure from the old difference that the loss rewards; None for no limit."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Pairs(Minibatch):
-    target: Tensor
-    old: Tensor
-    """The differences of the behaviour parameters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,20 +65,19 @@ class DiscountedCritic(Critic[_Prepared]):
         self, rollout: Rollout, prepared: _Prepared, size: int, generator: torch.Generator
     ) -> Iterator[Minibatch]:
         """Shuffled transitions, each part with its partners, drawn anew in each epoch."""
+        traj, scores, gamma = rollout.traj, prepared.old, prepared.gamma
+
+        def judge(i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
+            target = discounted_targets(scores, traj, i, j, n=self.config.n, gamma=gamma)
+            return target, gamma * scores[i] - scores[j]
+
         p = self.config.same_episode if self.config.pairs == "biased" else 0.0
-        parts = shuffled_parts(rollout.traj.transitions, size, generator)
-        i, traj, gamma = torch.cat(parts), rollout.traj, prepared.gamma
-        j = sample_pairs(traj, i, same_episode=p, generator=generator)
-        target = discounted_targets(prepared.old, traj, i, j, n=self.config.n, gamma=gamma)
-        old = gamma * prepared.old[i] - prepared.old[j]
-        sizes = [len(part) for part in parts]
-        pieces = (whole.split(sizes) for whole in (j, target, old))
-        for part, partners, *judged in zip(parts, *pieces, strict=True):
-            yield _Pairs(part, torch.cat([part, partners]), *judged)
+        parts = shuffled_parts(traj.transitions, size, generator)
+        yield from with_partners(parts, traj, judge, same_episode=p, generator=generator)
 
     def evaluate(self, prepared: _Prepared, minibatch: Minibatch, features: Tensor) -> Evaluation:
         """The loss over the minibatch's pairs."""
-        assert isinstance(minibatch, _Pairs)
+        assert isinstance(minibatch, Pairs)
         first, second = self.remember(features).chunk(2)
         loss = pair_loss(
             prepared.gamma * first - second,

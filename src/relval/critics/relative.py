@@ -18,6 +18,7 @@ from relval.critics.base import (
     Rollout,
     shuffled_parts,
 )
+from relval.critics.pairs import Pairs, with_partners
 from relval.networks import OddHead, score_head
 from relval.relative import (
     AllPairs,
@@ -30,7 +31,6 @@ from relval.relative import (
     one_step_targets,
     pair_loss,
     ranked_values,
-    sample_pairs,
     telescoped_values,
 )
 from relval.relative.targets import BothTerminal
@@ -60,13 +60,6 @@ class RelativeConfig(CriticConfig):
     """Where relative values start: at zero, or ranked by their start states (Sec. 4)."""
     clip: float | None = 0.15
     """Largest departure from the old difference that the loss rewards; None for no limit."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Pairs(Minibatch):
-    target: Tensor
-    old: Tensor
-    """The differences of the behaviour parameters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,22 +144,17 @@ class RelativeCritic(Critic[_Prepared]):
         if self.config.pairs == "all":
             for part in parts:
                 i, j = torch.meshgrid(part, part, indexing="ij")
-                yield _Pairs(part, part, *prepared.judge(i, j))
+                yield Pairs(part, part, *prepared.judge(i, j))
             return
         p = self.config.same_episode if self.config.pairs == "biased" else 0.0
-        i = torch.cat(parts)
-        j = sample_pairs(traj, i, same_episode=p, generator=generator)
-        sizes = [len(part) for part in parts]
-        partners, *judged = (whole.split(sizes) for whole in (j, *prepared.judge(i, j)))
-        for part, partner, target, old in zip(parts, partners, *judged, strict=True):
-            yield _Pairs(part, torch.cat([part, partner]), target, old)
+        yield from with_partners(parts, traj, prepared.judge, same_episode=p, generator=generator)
 
     def evaluate(self, prepared: _Prepared, minibatch: Minibatch, features: Tensor) -> Evaluation:
         """The loss over the minibatch's pairs."""
         advantages = self.scale(prepared.advantages[minibatch.transitions])
         if isinstance(minibatch, _AllPairs):
             return Evaluation(minibatch.expansion.loss(self.head(features).squeeze(-1)), advantages)
-        assert isinstance(minibatch, _Pairs)
+        assert isinstance(minibatch, Pairs)
         differences = self._differences(features, len(minibatch.transitions))
         clip = self.config.clip
         return Evaluation(

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from relval import envs
-from relval.accelerated import Waiting
+from relval.accelerated import Waiting, finish, in_turn
 from relval.critics import critic_name
 from relval.ppo import Agent
 from relval.runs import checkpoint as checkpoints
@@ -118,7 +118,7 @@ class Run:
                 f"{self.folder} has no checkpoint yet; go on with "
                 f"`relval train --resume {self.folder}`"
             )
-        made = envs.make(self.config.env, self.config.envs)
+        made = envs.make(self.config.env, replace(self.config.envs, num_envs=1, workers=0))
         space = made.single_observation_space
         agent = Agent(space, made.single_action_space, self.config.network, self.config.critic)
         made.close()
@@ -356,21 +356,15 @@ def _explained() -> Iterator[None]:
 
 def take_turns(runs: Sequence[Waiting[None]]) -> None:
     """Asks each run in turn, until all have ended; a run that fails does not stop the others."""
-    going = list(runs)
     failures: list[Exception] = []
-    try:
-        while going:
-            for run in tuple(going):
-                try:
-                    next(run)
-                except StopIteration:
-                    going.remove(run)
-                except Exception as failure:
-                    failures.append(failure)
-                    going.remove(run)
-    finally:
-        for run in going:
-            run.close()
+
+    def noting_failure(run: Waiting[None]) -> Waiting[None]:
+        try:
+            yield from run
+        except Exception as failure:
+            failures.append(failure)
+
+    finish(in_turn([noting_failure(run) for run in runs]))
     if failures and all(isinstance(failure, InterruptedRunError) for failure in failures):
         raise InterruptedRunError("\n".join(map(str, failures)))
     if failures:
