@@ -11,7 +11,7 @@ help: ## list the targets
 
 setup: $(READY) ## create or refresh .venv; the other targets do this by themselves
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml setup.py constraints.txt src/relval/envs/atari/_frames.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "relval needs Python 3.11 or newer, but $(PYTHON) is older: run make with PYTHON=python3.12, for example"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

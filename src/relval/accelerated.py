@@ -291,10 +291,10 @@ class _Player:
             self.group.send(chosen)
             while not self.group.ready():
                 yield
-            terminated, cut = board.terminated[envs], board.truncated[envs]
-            host["rewards"][t, envs] = np.sign(board.raw_rewards[envs])
-            host["terminated"][t, envs] = terminated
-            host["truncated"][t, envs] = cut & ~terminated
+            results = board.results[envs]
+            host["rewards"][t, envs] = np.sign(results["raw_reward"])
+            host["terminated"][t, envs] = results["terminated"]
+            host["truncated"][t, envs] = results["truncated"] & ~results["terminated"]
             if board.ended[envs].any():
                 self._note_ends(t)
             emulating += time.perf_counter() - now
@@ -339,9 +339,10 @@ class _Player:
         """Keeps the scores of games that ended in step t, and the last states of those cut off."""
         board, host = self.board, self.rollout.host
         for env in range(self.group.begin, self.group.end):
-            if board.finished[env]:
-                score, length = float(board.scores[env]), int(board.lengths[env])
-                self.episodes.append((t, Episode(env, score, length)))
+            result = board.results[env]
+            if result["finished"]:
+                episode = Episode(env, float(result["score"]), int(result["length"]))
+                self.episodes.append((t, episode))
             if host["truncated"][t, env]:
                 host["successor"][t, env] = self._keep_last(t, env)
 

@@ -12,12 +12,22 @@ from numpy.testing import assert_array_equal
 
 from relval.envs.atari import AtariPool, games, tensors
 from relval.envs.atari import game as game_module
+from relval.envs.atari import screens as screens_module
 from relval.envs.atari.game import Rules, inspect
 from relval.envs.atari.names import rom
 from relval.envs.atari.screens import IDENTITY, NTSC, SIZE, WIDTH, FrameMaker, area_weights
 
 HEIGHTS = {210: "Pong", 214: "Carnival", 220: "Pooyan", 230: "JourneyEscape", 250: "Pacman"}
 """All there are, each with a game that has it."""
+
+
+@pytest.fixture(params=["compiled", "NumPy"])
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are made by compiled code, or by NumPy."""
+    if request.param == "NumPy":
+        monkeypatch.setattr(screens_module, "_frames", None)
+    elif screens_module._frames is None:
+        pytest.skip("relval was installed without a compiler")
 
 
 def console(game: str) -> ALEInterface:
@@ -73,11 +83,12 @@ def test_the_weights_of_an_average_are_the_areas_that_pixels_share(size: int) ->
             assert Fraction(int(weights[place, pixel]), denominator) == share / width
 
 
+@pytest.mark.usefixtures("make")
 @pytest.mark.parametrize("height", HEIGHTS)
 @pytest.mark.parametrize("levels", [2, 3, 5, 16, 256])
 def test_random_screens_shrink_as_opencv_shrinks_them(height: int, levels: int) -> None:
     screens = noise(height, 40, levels)
-    frames = FrameMaker(height, IDENTITY).shrink(screens)
+    frames = FrameMaker(height, IDENTITY, 40)(np.stack([screens, screens]))
     halves = 0
     for screen, frame in zip(screens, frames, strict=True):
         assert_array_equal(frame, opencv(screen))
@@ -85,16 +96,55 @@ def test_random_screens_shrink_as_opencv_shrinks_them(height: int, levels: int) 
     assert halves > 0
 
 
+@pytest.mark.usefixtures("make")
 @pytest.mark.parametrize("height", HEIGHTS)
 def test_a_games_screens_shrink_as_opencv_shrinks_them(height: int) -> None:
     _, greys = play(console(HEIGHTS[height]), 300)
     assert greys.shape[1] == height
     make_frame = FrameMaker(height, IDENTITY)
     for screen in greys:
-        assert_array_equal(make_frame.shrink(screen[None])[0], opencv(screen))
+        assert_array_equal(make_frame(np.stack([screen, screen])[:, None])[0], opencv(screen))
     assert len({screen.tobytes() for screen in greys}) > 50
 
 
+@pytest.mark.usefixtures("make")
+@pytest.mark.parametrize("height", HEIGHTS)
+def test_frames_follow_screens_that_change_in_places(height: int) -> None:
+    random = np.random.default_rng(height)
+    count = 3
+    screens = np.zeros((2, count, height, WIDTH), np.uint8)
+    make_frames = FrameMaker(height, NTSC, count)
+    for _ in range(60):
+        for game in range(count):
+            which, row, column = random.integers([2, height, WIDTH])
+            screens[which, game, row, column] = random.integers(256)
+        frames = make_frames(screens)
+        for game in range(count):
+            assert_array_equal(frames[game], opencv(NTSC[screens[:, game]].max(0)))
+
+
+def test_compiled_code_refuses_arrays_that_do_not_fit() -> None:
+    if screens_module._frames is None:
+        pytest.skip("relval was installed without a compiler")
+    screen = np.zeros((2, 210, WIDTH), np.uint8)
+    seen = np.zeros((2, 2, 210, WIDTH), np.uint8)
+    frames = np.zeros((2, SIZE, SIZE), np.uint8)
+    right = [screen, screen, IDENTITY, seen, frames]
+    screens_module._frames.update_frames(*right)
+    tall = np.zeros((2, 300, WIDTH), np.uint8)
+    for place, wrong in [
+        *((0, screen[:1]), (1, screen[:1]), (2, IDENTITY[:255]), (3, seen[:1])),
+        *((4, frames[:1, :80]), (4, frames[:0])),
+    ]:
+        with pytest.raises(ValueError, match="expected screens"):
+            screens_module._frames.update_frames(
+                *(wrong if n == place else array for n, array in enumerate(right))
+            )
+    with pytest.raises(ValueError, match="expected screens"):
+        screens_module._frames.update_frames(tall, tall, IDENTITY, np.stack([tall, tall]), frames)
+
+
+@pytest.mark.usefixtures("make")
 @pytest.mark.parametrize("height", HEIGHTS)
 def test_a_frame_is_made_of_the_brightest_of_two_screens(height: int) -> None:
     make_frame = FrameMaker(height, NTSC)

@@ -12,10 +12,22 @@ from relval.envs.atari.screens import SIZE, WIDTH, FrameMaker
 
 STACK = 4
 """Frames that an observation holds."""
-
-
-_BESIDE = 64
-"""Bytes beside an observation, so that the next one is aligned."""
+RESULT = np.dtype(
+    [
+        ("raw_reward", np.float64),
+        ("lives", np.int64),
+        ("noops", np.int64),
+        ("score", np.float64),
+        ("length", np.int64),
+        ("terminated", np.bool_),
+        ("truncated", np.bool_),
+        ("finished", np.bool_),
+    ],
+    align=True,
+)
+"""What comes of a step: if a whole game `finished` in it, `score` and `length` are that game's."""
+_LINE = 64
+"""Bytes to which everything is aligned."""
 
 
 class Board:
@@ -36,7 +48,7 @@ class Board:
             self._lay_out(mmap.mmap(-1, size))
 
     def _lay_out(self, memory: mmap.mmap | None) -> int:
-        """Places the arrays in memory, each on pages of its own, and returns the bytes needed."""
+        """Places the arrays in memory, one after the other, and returns the bytes needed."""
         num_envs, height, stacked = self._shape
         observation = (STACK, SIZE, SIZE) if stacked else (2, height, WIDTH)
         size = int(np.prod(observation))
@@ -46,27 +58,18 @@ class Board:
             nonlocal end
             begin = end
             needed = num_envs * int(np.prod(shape)) * np.dtype(dtype).itemsize
-            end += -(-needed // mmap.PAGESIZE) * mmap.PAGESIZE
+            end += -(-needed // _LINE) * _LINE
             if memory is None:
                 return np.empty(0)
             return np.ndarray((num_envs, *shape), dtype, memory, begin)
 
-        self.shown = place(np.uint8, size + _BESIDE)
+        self.shown = place(np.uint8, size + _LINE)
         """`observations` and `ended`, side by side, so that one copy takes both."""
         self.final_observations = place(np.uint8, *observation)
         """The last ones of episodes that ended in the last step."""
         self.actions = place(np.int64)
-        self.raw_rewards = place(np.float64)
-        self.terminated = place(np.bool_)
-        self.truncated = place(np.bool_)
-        self.lives = place(np.int64)
-        self.noops = place(np.int64)
-        self.finished = place(np.bool_)
-        """Whether a whole game ended in the last step."""
-        self.scores = place(np.float64)
-        """Raw returns of the games that finished."""
-        self.lengths = place(np.int64)
-        """Their steps."""
+        self.results = place(RESULT)
+        """What came of the last step beside its observation."""
         if memory is not None:
             self.observations = self.shown[:, :size].reshape(num_envs, *observation)
             """Stacks of frames, or the two last screens."""
@@ -106,7 +109,9 @@ class Player:
     ) -> None:
         self.board = board
         self.games: dict[int, Game] = {}
-        self._make_frame = FrameMaker(cartridge.height, cartridge.grey) if stacked else None
+        self._stacked = stacked
+        self._make_frames = FrameMaker(cartridge.height, cartridge.grey, len(envs))
+        self._make_frame = FrameMaker(cartridge.height, cartridge.grey)
         self._screens = np.empty((2, len(envs), cartridge.height, WIDTH), np.uint8)
         for place, env in enumerate(envs):
             screens = self._screens[:, place] if stacked else board.observations[env]
@@ -119,6 +124,7 @@ class Player:
                 game.random = np.random.default_rng(seeds[env])
             game.begin()
             self.board.ended[env] = True
+            self._note(env, game, 0.0, False, False)
         self._deliver()
 
     def step(self) -> None:
@@ -126,13 +132,11 @@ class Player:
         board = self.board
         for env, game in self.games.items():
             reward, terminated, truncated = game.step(int(board.actions[env]))
-            board.raw_rewards[env] = reward
-            board.terminated[env] = terminated
-            board.truncated[env] = truncated
             board.ended[env] = ended = terminated or truncated
             if ended:
                 self._deliver_last(env, game)
                 game.next_episode()
+            self._note(env, game, reward, terminated, truncated)
         self._deliver()
 
     def capture(self) -> dict[int, dict[str, Any]]:
@@ -148,29 +152,31 @@ class Player:
         """Each game's screen in colour."""
         return {env: game.colours() for env, game in self.games.items()}
 
+    def _note(self, env: int, game: Game, reward: float, terminated: bool, truncated: bool) -> None:
+        finished = game.finished is not None
+        score, length = game.finished or (0.0, 0)
+        self.board.results[env] = (
+            *(reward, game.lives, game.noops, score, length),
+            *(terminated, truncated, finished),
+        )
+
     def _deliver(self) -> None:
         """Shows what the games have come to; frames are made together, which takes less time."""
+        if not self._stacked:
+            return
         board = self.board
-        if self._make_frame is not None:
-            frames = self._make_frame(self._screens)
-            for env, frame in zip(self.games, frames, strict=True):
-                stack = board.observations[env]
-                if board.ended[env]:
-                    stack[:] = frame
-                else:
-                    stack[:-1] = stack[1:]
-                    stack[-1] = frame
-        for env, game in self.games.items():
-            board.lives[env] = game.lives
-            board.noops[env] = game.noops
-            board.finished[env] = game.finished is not None
-            if game.finished is not None:
-                board.scores[env], board.lengths[env] = game.finished
+        for env, frame in zip(self.games, self._make_frames(self._screens), strict=True):
+            stack = board.observations[env]
+            if board.ended[env]:
+                stack[:] = frame
+            else:
+                stack[:-1] = stack[1:]
+                stack[-1] = frame
 
     def _deliver_last(self, env: int, game: Game) -> None:
         last = self.board.final_observations[env]
-        if self._make_frame is None:
-            last[:] = game.screens
-        else:
+        if self._stacked:
             last[:-1] = self.board.observations[env][1:]
             last[-1] = self._make_frame(game.screens[:, None])[0]
+        else:
+            last[:] = game.screens

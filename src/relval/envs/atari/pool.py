@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from relval._machine import cores
 from relval.envs.atari import names
 from relval.envs.atari.game import SKIP, Rules, inspect, pack, unpack
-from relval.envs.atari.player import STACK, Board, Player
+from relval.envs.atari.player import RESULT, STACK, Board, Player
 from relval.envs.atari.screens import SIZE
 from relval.envs.atari.workers import Crew, InProcess, Workers
 
@@ -90,6 +90,7 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         rules = Rules(sticky_actions, full_actions, episodic_life, noop_max, max_frames)
         cartridge = inspect(self.game, rules)
         self.action_meanings = cartridge.actions
+        self._legal = frozenset(range(len(cartridge.actions)))
         self.grey = cartridge.grey
         """The grey of each value of a screen, `[256]`."""
         self.board = Board(num_envs, cartridge.height, stacked=deliver == "stacks")
@@ -138,7 +139,8 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             seeds = dict(enumerate(np.random.SeedSequence(seed).spawn(self.num_envs)))
         self._crew.call("reset", [{n: seeds[n] for n in share if seeds} for share in self._shares])
         self._begun = True
-        return self._observations(), self._infos()
+        results = self._results()
+        return self._observations(), {name: results[name] for name in ("lives", "noops")}
 
     def step(
         self, actions: np.ndarray
@@ -160,11 +162,11 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if not self._begun:
             raise RuntimeError("the games have not begun: call reset first")
         actions = np.asarray(actions)
-        legal = actions.shape == (self.num_envs,) and actions.dtype.kind in "iu"
-        most = len(self.action_meanings) - 1
-        if not legal or actions.min() < 0 or actions.max() > most:
+        numbers = actions.shape == (self.num_envs,) and actions.dtype.kind in "iu"
+        if not (numbers and self._legal.issuperset(actions.tolist())):
             raise ValueError(
-                f"actions must be {self.num_envs} whole numbers from 0 to {most}, got {actions!r}"
+                f"actions must be {self.num_envs} whole numbers from 0 to {max(self._legal)}, "
+                f"got {actions!r}"
             )
         self._crew.finish_step()
         self.board.actions[:] = actions
@@ -175,24 +177,21 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """What came of the step that `send` began."""
         self._crew.finish_step()
-        board = self.board
-        terminated, truncated = board.terminated.copy(), board.truncated.copy()
-        infos = self._infos()
-        infos["raw_reward"] = board.raw_rewards.copy()
+        results = self._results()
+        rewards, terminated, truncated = (
+            results[name] for name in ("raw_reward", "terminated", "truncated")
+        )
+        infos: dict[str, Any] = {name: results[name] for name in ("raw_reward", "lives", "noops")}
         ended = terminated | truncated
-        if ended.any():
+        if True in ended.tolist():
             last = np.full(self.num_envs, None, dtype=object)
             for n in ended.nonzero()[0]:
-                last[n] = board.final_observations[n].copy()
+                last[n] = self.board.final_observations[n].copy()
             infos |= {"final_obs": last, "_final_obs": ended}
-            if board.finished.any():
-                finished = board.finished.copy()
-                infos["episode"] = {
-                    "r": np.where(finished, board.scores, 0.0),
-                    "l": np.where(finished, board.lengths, 0),
-                }
-                infos["_episode"] = finished
-        return self._observations(), np.sign(board.raw_rewards), terminated, truncated, infos
+            if results["finished"].any():
+                infos["episode"] = {"r": results["score"], "l": results["length"]}
+                infos["_episode"] = results["finished"]
+        return self._observations(), np.sign(rewards), terminated, truncated, infos
 
     def render(self) -> tuple[np.ndarray, ...]:
         """Each game's screen in colour."""
@@ -230,12 +229,13 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if not getattr(self, "closed", True):
             self.close()
 
+    def _results(self) -> np.ndarray:
+        # As bytes: NumPy copies records a field at a time.
+        return np.frombuffer(bytearray(self.board.results.tobytes()), RESULT)
+
     def _observations(self) -> np.ndarray:
         observations = self.board.observations
         return observations.copy() if self._stacked else observations
-
-    def _infos(self) -> dict[str, Any]:
-        return {"lives": self.board.lives.copy(), "noops": self.board.noops.copy()}
 
 
 @dataclass(frozen=True)
