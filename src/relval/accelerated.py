@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from relval.envs import AtariPool, Episode, EpisodeCounter
-from relval.envs.atari.player import STACK
+from relval.envs.atari.player import RESULT, STACK
 from relval.envs.atari.pool import Group
 from relval.envs.atari.screens import SIZE
 from relval.envs.atari.tensors import FrameMaker, push
@@ -25,16 +25,28 @@ from relval.relative import Trajectories
 Result = TypeVar("Result")
 Waiting = Generator[None, None, Result]
 """Yields when it would have to wait, to be asked again later."""
+_LONG = 1.0
+"""Seconds that no device takes to choose actions."""
 
 
 def finish(waiting: Waiting[Result]) -> Result:
-    """Asks again and again, and returns the result."""
-    while True:
-        try:
-            next(waiting)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
+    """Asks again and again, and returns the result; in the end the stream is what it was."""
+    stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
+    try:
+        while True:
+            try:
+                next(waiting)
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
+    finally:
+        go_to(stream)
+
+
+def go_to(stream: torch.cuda.Stream | None) -> None:
+    """Lets all that follows happen in a stream, until told otherwise; a context costs ten times."""
+    if stream is not None:
+        torch.cuda.set_stream(stream)
 
 
 def in_turn(works: Sequence[Waiting[None]]) -> Waiting[None]:
@@ -83,7 +95,9 @@ class Recorded:
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
             self.graph.register_generator_state(self.generator)
-            with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
+            here = torch.cuda.current_stream()
+            elsewhere = here == torch.cuda.default_stream()  # where nothing can be recorded
+            with torch.cuda.graph(self.graph, stream=None if elsewhere else here):
                 self.result = self.function()
         self.graph.replay()
         return self.result
@@ -149,18 +163,18 @@ class DeviceCollector:
         """Plays a rollout; what it returns is overwritten by the next one."""
         rollout, count = self._rollout, self.pool.num_envs
         rollout.begin(self.agent.policy.noise(self.steps + 1, count, generator=self.generator))
-        yield from in_turn([player.playing() for player in self._groups])
+        stream = torch.cuda.current_stream() if self.device.type == "cuda" else None
         for player in self._groups:
-            player.join()
-        episodes = sorted(
-            (episode for player in self._groups for episode in player.episodes),
-            key=lambda ended: ended[0],
-        )
+            _let_wait(player.stream, stream)
+        yield from in_turn([player.playing() for player in self._groups])
+        go_to(stream)
+        for player in self._groups:
+            _let_wait(stream, player.stream)
         seconds = {
             name: float(np.mean([player.seconds[name] for player in self._groups]))
             for name in ("env", "act")
         }
-        return rollout.collected(self.agent, [episode for _, episode in episodes], seconds)
+        return rollout.collected(self.agent, seconds)
 
     def seconds_to_copy(self, repeats: int = 100) -> float:
         """What it takes to bring the screens of one step to the device."""
@@ -197,30 +211,39 @@ class _Memory:
         self.outputs = noise.new_zeros(rows, policy.outputs)
         self.actions = actions.new_zeros(rows, *actions.shape[1:])
         self.log_prob = noise.new_zeros(steps * count)
-        self.host = {
-            "rewards": np.zeros((steps, count), np.float32),
-            "terminated": np.zeros((steps, count), np.bool_),
-            "truncated": np.zeros((steps, count), np.bool_),
-            "successor": np.zeros((steps, count), np.int64),
-        }
+        self.results = np.zeros((steps, count), RESULT)
+        self.successor = np.zeros((steps, count), np.int64)
         self.traj = {
-            name: torch.zeros(values.shape, dtype=torch.from_numpy(values).dtype, device=device)
-            for name, values in self.host.items()
+            name: torch.zeros((steps, count), dtype=dtype, device=device)
+            for name, dtype in (
+                ("rewards", torch.float32),
+                ("terminated", torch.bool),
+                ("truncated", torch.bool),
+                ("successor", torch.int64),
+            )
         }
 
     def begin(self, noise: Tensor) -> None:
         """Makes ready for another rollout, whose actions this noise will pick."""
         self.noise.copy_(noise)
         numbers = np.arange(self.count, (self.steps + 1) * self.count)
-        self.host["successor"][:] = numbers.reshape(self.steps, self.count)
+        self.successor[:] = numbers.reshape(self.steps, self.count)
 
     @torch.no_grad()
-    def collected(
-        self, agent: Agent, episodes: list[Episode], seconds: dict[str, float]
-    ) -> Collected:
+    def collected(self, agent: Agent, seconds: dict[str, float]) -> Collected:
         """The rollout, in memory that stays where it is."""
-        for name, values in self.host.items():
+        results = self.results
+        for name, values in (
+            ("rewards", np.sign(results["raw_reward"])),
+            ("terminated", results["terminated"]),
+            ("truncated", results["truncated"] & ~results["terminated"]),
+            ("successor", self.successor),
+        ):
             self.traj[name].copy_(torch.from_numpy(values))
+        episodes = [
+            Episode(int(env), float(results["score"][t, env]), int(results["length"][t, env]))
+            for t, env in zip(*results["finished"].nonzero(), strict=True)
+        ]
         played = self.steps * self.count
         outputs, actions = self.outputs[:played], self.actions[:played]
         self.log_prob.copy_(agent.policy.log_prob(outputs, actions))
@@ -246,9 +269,6 @@ class _Player:
         self.board, self.device = collector.pool.board, collector.device
         self.rollout, self.make_frames = collector._rollout, collector._make_frames
         self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None
-        self.done = torch.cuda.Event() if self.stream is not None else None
-        self.episodes: list[tuple[int, Episode]] = []
-        """Those that ended in this rollout, and when."""
         self.seconds = {"env": 0.0, "act": 0.0}
         envs = group.envs
         self.host, self.stacks = collector._host[envs], collector.stacks[envs]
@@ -262,6 +282,8 @@ class _Player:
         self.chosen = torch.zeros(len(self.env), dtype=torch.int64)
         if self.stream is not None:
             self.chosen = self.chosen.pin_memory()
+        self.actions = self.chosen.numpy()
+        """The actions that were chosen, as they arrive from the device; negative until then."""
         self._see, self._think = compiled(_see), compiled(_think)
         generator = collector.generator
         self._act_once = Recorded(self._act, generator, enabled=record)
@@ -271,45 +293,29 @@ class _Player:
 
     def playing(self) -> Waiting[None]:
         """Plays the group's part of a rollout."""
-        board, host, envs = self.board, self.rollout.host, self.group.envs
-        self.episodes = []
+        rollout, envs = self.rollout, self.group.envs
         acting = emulating = 0.0
-        self._fork()
-        with torch.cuda.stream(self.stream):
-            self.row.zero_()
-        for t in range(self.rollout.steps):
+        go_to(self.stream)
+        self.row.zero_()
+        for t in range(rollout.steps):
             begin = time.perf_counter()
-            with torch.cuda.stream(self.stream):
-                (self._look_and_act if t else self._act_once)()
-                if self.done is not None:
-                    self.done.record()
-            while self.done is not None and not self.done.query():
+            self.actions.fill(-1)
+            go_to(self.stream)
+            (self._look_and_act if t else self._act_once)()
+            while -1 in self.actions.tolist():
                 yield
-            chosen = self.agent.policy.to_environment(self.chosen)
+                _check_health(time.perf_counter() - begin)
             now = time.perf_counter()
             acting += now - begin
-            self.group.send(chosen)
+            self.group.send(self.actions)
             while not self.group.ready():
                 yield
-            results = board.results[envs]
-            host["rewards"][t, envs] = np.sign(results["raw_reward"])
-            host["terminated"][t, envs] = results["terminated"]
-            host["truncated"][t, envs] = results["truncated"] & ~results["terminated"]
-            if board.ended[envs].any():
-                self._note_ends(t)
+            _copy_records(self.board.results[envs], rollout.results[t, envs])
+            self._keep_last_states(t)
             emulating += time.perf_counter() - now
-        with torch.cuda.stream(self.stream):
-            self._look_and_act()  # for what the critic remembers of the last row
+        go_to(self.stream)
+        self._look_and_act()  # for what the critic remembers of the last row
         self.seconds = {"env": emulating, "act": acting}
-
-    def join(self) -> None:
-        """Lets what follows wait for what the group still does on the device."""
-        if self.stream is not None:
-            torch.cuda.current_stream().wait_stream(self.stream)
-
-    def _fork(self) -> None:
-        if self.stream is not None:
-            self.stream.wait_stream(torch.cuda.current_stream())
 
     def receive_screens(self) -> None:
         """Brings the group's screens to the device."""
@@ -335,30 +341,24 @@ class _Player:
         self.chosen.copy_(actions, non_blocking=True)
         self.row.add_(1)
 
-    def _note_ends(self, t: int) -> None:
-        """Keeps the scores of games that ended in step t, and the last states of those cut off."""
-        board, host = self.board, self.rollout.host
-        for env in range(self.group.begin, self.group.end):
-            result = board.results[env]
-            if result["finished"]:
-                episode = Episode(env, float(result["score"]), int(result["length"]))
-                self.episodes.append((t, episode))
-            if host["truncated"][t, env]:
-                host["successor"][t, env] = self._keep_last(t, env)
-
     @torch.no_grad()
-    def _keep_last(self, t: int, env: int) -> int:
-        """Appends the true last state of a game, and returns its number."""
+    def _keep_last_states(self, t: int) -> None:
+        """Appends the true last states of games that were cut off in step t."""
+        results = self.rollout.results[t, self.group.envs]
+        if True not in results["truncated"].tolist():
+            return
         rollout = self.rollout
-        place = (rollout.steps + 1) * rollout.count + env
-        with torch.cuda.stream(self.stream):
+        for place in np.flatnonzero(results["truncated"] & ~results["terminated"]):
+            env = self.group.begin + int(place)
+            number = (rollout.steps + 1) * rollout.count + env
+            go_to(self.stream)
             last = torch.from_numpy(self.board.final_observations[env]).to(self.device)
             before = rollout.observations[t * rollout.count + env]
             stack = torch.cat([before[1:], self.make_frames(last[None])])[None]
-            rollout.observations[place] = stack[0]
+            rollout.observations[number] = stack[0]
             memory = self.agent.critic.remember(self.agent.critic_encoder(stack))
-            rollout.memory[place] = memory[0]
-        return place
+            rollout.memory[number] = memory[0]
+            rollout.successor[t, env] = number
 
 
 def _see(make_frames: FrameMaker, screens: Tensor, ended: Tensor, stacks: Tensor) -> None:
@@ -386,3 +386,20 @@ def _lock_pages(host: Tensor, device: torch.device) -> None:
     if code != 0:
         raise RuntimeError(f"shared memory could not be page-locked: CUDA error {code}")
     weakref.finalize(host, cudart.cudaHostUnregister, address)
+
+
+def _let_wait(stream: torch.cuda.Stream | None, other: torch.cuda.Stream | None) -> None:
+    """Lets what follows in a stream wait for what is in another one."""
+    if stream is not None and other is not None:
+        stream.wait_stream(other)
+
+
+def _check_health(seconds: float) -> None:
+    """Asks a device that takes long what is wrong."""
+    if seconds > _LONG and torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _copy_records(source: np.ndarray, target: np.ndarray) -> None:
+    """As bytes: NumPy copies records a field at a time."""
+    target.view(np.uint8)[:] = source.view(np.uint8)

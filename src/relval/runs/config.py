@@ -35,8 +35,9 @@ class Config:
     envs: EnvConfig = field(default_factory=EnvConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
-    threads: int = 1
-    """CPU threads for learning; acting uses one."""
+    threads: int | None = None
+    """CPU threads for learning; acting uses one. By default one as well, but on Atari, whose images
+    repay it, one for each core, or `OMP_NUM_THREADS`."""
     device: str = "cpu"
     """Where networks live: cpu, cuda."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"

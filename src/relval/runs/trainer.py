@@ -1,5 +1,6 @@
 """A run in memory: all that changes while it learns, and how to save and restore it."""
 
+import os
 import time
 import warnings
 from collections import deque
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from relval import envs
 from relval._machine import cores
-from relval.accelerated import DeviceCollector, Recorded, Waiting, finish
+from relval.accelerated import DeviceCollector, Recorded, Waiting, finish, go_to
 from relval.envs import Episode
 from relval.ppo import (
     Agent,
@@ -86,6 +87,7 @@ class Trainer:
             self.generator = torch.Generator(self.device).manual_seed(noise_seed)
             self.normaliser = make_normaliser(config, space.shape or ())
             self.collector = self._make_collector(envs_seed)
+        self._threads = config.threads or _threads_by_default(self.envs)
         self._rollout: Collected | None = None
         self._learn = Recorded(
             self._learn_from_rollout,
@@ -112,12 +114,12 @@ class Trainer:
         """One rollout and one update, giving way whenever it would have to wait."""
         work = self._iterating()
         while True:
-            with torch.cuda.stream(self.stream):
-                try:
-                    next(work)
-                except StopIteration as stop:
-                    iteration: Iteration = stop.value
-                    return iteration
+            go_to(self.stream)
+            try:
+                next(work)
+            except StopIteration as stop:
+                iteration: Iteration = stop.value
+                return iteration
             yield
 
     def _iterating(self) -> Waiting[Iteration]:
@@ -129,7 +131,7 @@ class Trainer:
         else:
             torch.set_num_threads(1)  # acting is on a few observations: more threads only wait
             rollout = self.collector.collect(self.agent, config.steps, self.generator)
-            torch.set_num_threads(self.config.threads)
+            torch.set_num_threads(self._threads)
         before = time.perf_counter()
         self._rollout = rollout
         means = self._learn()
@@ -250,6 +252,14 @@ class Trainer:
         seed = np.random.SeedSequence([self.config.seed, self.step])
         self.collector = self._make_collector(int(seed.generate_state(1)[0]))
         return [f"the episodes in progress: {self.config.env} offers no way to restore them"]
+
+
+def _threads_by_default(vector: Any) -> int:
+    """One, since more cost more than they gain on small observations."""
+    if not isinstance(vector, envs.AtariPool):
+        return 1
+    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(told) if told else cores()
 
 
 def make_normaliser(config: Config, shape: tuple[int, ...]) -> envs.Normaliser:

@@ -2,6 +2,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.testing import assert_array_equal
 
 from relval.envs.atari import AtariPool, WorkerError, names
+from relval.envs.atari import pool as pool_module
 from relval.envs.atari.game import Game, pack, unpack
 from relval.envs.atari.workers import InProcess
 
@@ -218,16 +220,21 @@ def test_the_last_observation_of_an_episode_is_not_the_first_of_the_next(
 # Seeds
 
 
-def test_a_seed_decides_the_trajectories_whoever_plays_them() -> None:
+def test_a_seed_decides_the_trajectories_whoever_plays_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     options: Any = {"sticky_actions": 0.25, "max_frames": 240}
     crews: list[dict[str, Any]] = [
         *({"workers": workers, "start_method": "fork"} for workers in (0, 1, 2, 3)),
         {"workers": 2, "start_method": "spawn"},
+        {"workers": None, "start_method": "fork"},
+        {"workers": None, "start_method": "spawn"},
     ]
+    monkeypatch.setattr(pool_module, "cores", lambda: 3)
     expected: list[Outcome] = []
     for crew in crews:
         pool = AtariPool("SpaceInvaders", 5, **options, **crew)
-        assert pool.num_workers == crew["workers"]
+        assert len(pool.worker_pids) == (2 if crew["workers"] is None else crew["workers"])
         first, _ = pool.reset(seed=7)
         steps = [{"observations": first}, *play(pool, 80)]
         pool.close()
@@ -619,7 +626,7 @@ def test_groups_step_by_themselves_to_the_same_end(pair: AtariPool) -> None:
     pair.reset(seed=1)
     groups = pair.groups(5)
     assert [group.envs for group in groups] == (
-        [slice(0, 1), slice(1, 2)] if pair.num_workers else [slice(0, 2)]
+        [slice(0, 1), slice(1, 2)] if pair.worker_pids else [slice(0, 2)]
     )
     for group in reversed(groups):  # one is done when the other begins
         for step, move in zip(expected, chosen, strict=True):
@@ -627,9 +634,24 @@ def test_groups_step_by_themselves_to_the_same_end(pair: AtariPool) -> None:
             latest = time.monotonic() + 30
             while not group.ready():
                 assert time.monotonic() < latest
-            for name in ("observations", "terminated", "lives"):
-                ours = getattr(pair.board, name)[group.envs]
-                assert_array_equal(ours, step[name][group.envs])
+            board, envs = pair.board, group.envs
+            assert_array_equal(board.observations[envs], step["observations"][envs])
+            for name in ("terminated", "lives"):
+                assert_array_equal(board.results[name][envs], step[name][envs])
+
+
+@pytest.mark.parametrize(
+    ("cores", "deliver", "workers", "groups"),
+    [(4, "stacks", 3, 3), (3, "stacks", 2, 1), (1, "stacks", 0, 1), (3, "screens", 3, 3)],
+)
+def test_all_cores_are_used_by_default(
+    cores: int, deliver: Any, workers: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no core is left for this process, it emulates too, if it has nothing else to do."""
+    monkeypatch.setattr(pool_module, "cores", lambda: cores)
+    with closing(AtariPool("Pong", 3, deliver=deliver)) as pool:
+        assert len(pool.worker_pids) == workers
+        assert len(pool.groups(5)) == groups
 
 
 def test_a_capture_finishes_the_step_first(pair: AtariPool) -> None:

@@ -27,7 +27,6 @@ from relval.envs.atari import AtariPool, WorkerError
 from relval.envs.atari.game import Cartridge, pack
 from relval.envs.atari.player import Player
 from relval.envs.atari.pool import Group
-from relval.envs.atari.workers import Workers
 
 PROMISED = 5.0
 """Seconds after which a pool has noticed that a worker died or hangs."""
@@ -41,8 +40,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 
 def pids(pool: AtariPool) -> list[int]:
-    assert isinstance(pool._crew, Workers)
-    return pool._crew.pids
+    return pool.worker_pids
 
 
 def status(pid: int) -> list[str]:
@@ -559,9 +557,9 @@ STORIES: dict[str, dict[str, Any]] = {
             def inside():
                 pool = AtariPool("Pong", 2)
                 pool.reset(seed=1)
-                print(pool.num_workers, play(pool), flush=True)
+                print(len(pool.worker_pids), play(pool), flush=True)
             pool = make()
-            print(pool.num_workers, play(pool), flush=True)
+            print(len(pool.worker_pids), play(pool), flush=True)
             pool.close()
             child = multiprocessing.get_context("fork").Process(target=inside, daemon=True)
             child.start()

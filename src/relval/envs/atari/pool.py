@@ -17,7 +17,7 @@ from relval.envs.atari import names
 from relval.envs.atari.game import SKIP, Rules, inspect, pack, unpack
 from relval.envs.atari.player import RESULT, STACK, Board, Player
 from relval.envs.atari.screens import SIZE
-from relval.envs.atari.workers import Crew, InProcess, Workers
+from relval.envs.atari.workers import Joined, make_crew
 
 
 class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
@@ -47,8 +47,9 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
       episodic_life: Let the loss of a life end an episode.
       noop_max: A game begins with 1 to this many frames without action.
       max_frames: A game is cut off after this many emulated frames.
-      workers: Processes; 0 to emulate in this one. By default, on Linux, one for each environment,
-        but no more than there are cores. Results do not depend on it.
+      workers: Processes that emulate; 0 to do it in this one. By default, on Linux, one for each
+        environment, but no more than there are cores; where that takes all of them, and stacks are
+        delivered, this process emulates in the place of one. Results do not depend on it.
       start_method: How processes are started: `fork` or `spawn`.
       patience: Seconds after which a worker that does not answer counts as hanging.
     """
@@ -103,17 +104,18 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._stacked = deliver == "stacks"
         self._begun = False
-        count = _workers_by_default() if workers is None else workers
-        self._shares = _shares(num_envs, min(num_envs, count) or 1)
+        if workers is None:
+            processes, joins = _players_by_default(num_envs, self._stacked)
+        else:
+            processes, joins = workers, workers == 0
+        self._shares = _shares(num_envs, min(num_envs, processes + joins))
         make_players = [
             partial(Player, self.board, share, cartridge, rules, stacked=self._stacked)
             for share in self._shares
         ]
         try:
-            self._crew: Crew = (
-                Workers(make_players, start_method=start_method, patience=patience)
-                if count
-                else InProcess(make_players[0]())
+            self._crew = make_crew(
+                make_players, joins=joins, start_method=start_method, patience=patience
             )
         except BaseException:
             self.board.close()
@@ -121,9 +123,9 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.closed = False
 
     @property
-    def num_workers(self) -> int:
-        """The processes that emulate; 0 if that is this one."""
-        return len(self._shares) if isinstance(self._crew, Workers) else 0
+    def worker_pids(self) -> list[int]:
+        """The process numbers of the workers; none if all games are emulated in this process."""
+        return self._crew.pids
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -151,7 +153,8 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def groups(self, count: int) -> list["Group"]:
         """Environments in groups that can step by themselves; as many as asked for, or fewer."""
-        players = np.array_split(np.arange(len(self._shares)), min(count, len(self._shares)))
+        most = 1 if isinstance(self._crew, Joined) else len(self._shares)
+        players = np.array_split(np.arange(len(self._shares)), min(count, most))
         return [
             Group(self, slice(p[0], p[-1] + 1), self._shares[p[0]].start, self._shares[p[-1]].stop)
             for p in players
@@ -265,15 +268,20 @@ class Group:
         return self.pool._crew.ready(self.players)
 
 
-def _workers_by_default() -> int:
-    """One for each core, where processes can share memory, and this one may have children."""
-    possible = hasattr(os, "memfd_create") and not multiprocessing.current_process().daemon
-    return cores() if possible else 0
+def _players_by_default(num_envs: int, stacked: bool) -> tuple[int, bool]:
+    """How many processes are started, where that is possible, and whether this one plays as well.
+
+    It does where there are not too many cores for that, and nothing else for it to do.
+    """
+    if not hasattr(os, "memfd_create") or multiprocessing.current_process().daemon:
+        return 0, True
+    joins = stacked and cores() <= num_envs
+    return cores() - joins, joins
 
 
-def _shares(num_envs: int, workers: int) -> list[range]:
-    """Environments for each worker, as evenly as possible."""
-    bounds = np.linspace(0, num_envs, workers + 1).round().astype(int).tolist()
+def _shares(num_envs: int, players: int) -> list[range]:
+    """Environments for each player, as evenly as possible."""
+    bounds = np.linspace(0, num_envs, players + 1).round().astype(int).tolist()
     return [range(begin, end) for begin, end in pairwise(bounds)]
 
 

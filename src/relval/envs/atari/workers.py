@@ -39,6 +39,10 @@ class WorkerError(RuntimeError):
 class Crew(Protocol):
     """Who plays the games of a pool."""
 
+    @property
+    def pids(self) -> list[int]:
+        """The workers' process numbers."""
+
     def start_step(self, players: slice = ALL) -> None:
         """Lets players begin to play the actions on the board."""
 
@@ -55,10 +59,26 @@ class Crew(Protocol):
         """Lets everyone go."""
 
 
+def make_crew(
+    make_players: Sequence[Callable[[], Player]],
+    *,
+    joins: bool,
+    start_method: str,
+    patience: float,
+) -> Crew:
+    """A worker for each player, but none for the first one if this process joins in."""
+    others = make_players[joins:]
+    if not others:
+        return InProcess(make_players[0]())
+    workers = Workers(others, start_method=start_method, patience=patience)
+    return Joined(InProcess(make_players[0]()), workers) if joins else workers
+
+
 class InProcess:
     """One player, in this process."""
 
     def __init__(self, player: Player) -> None:
+        self.pids: list[int] = []
         self.player: Player | None = player
         self.pending = False
 
@@ -91,6 +111,42 @@ class InProcess:
         if self.player is None:
             raise RuntimeError(_CLOSED)
         return self.player
+
+
+class Joined:
+    """Workers, and one player more in this process, which would else only wait for them."""
+
+    def __init__(self, own: InProcess, workers: "Workers") -> None:
+        self.own, self.workers = own, workers
+
+    @property
+    def pids(self) -> list[int]:
+        """The workers' process numbers."""
+        return self.workers.pids
+
+    def start_step(self, players: slice = ALL) -> None:
+        """Tells workers to play: all of them."""
+        self.workers.start_step()
+        self.own.start_step()
+
+    def ready(self, players: slice = ALL) -> bool:
+        """Plays the part of this process, and sees whether the others have played theirs."""
+        return self.own.ready() and self.workers.ready()
+
+    def finish_step(self) -> None:
+        """Plays the part of this process, and waits for the others."""
+        self.own.finish_step()
+        self.workers.finish_step()
+
+    def call(self, method: str, arguments: Sequence[Any] | None = None) -> list[Any]:
+        """What a method of each player returns, the one of this process first."""
+        mine, theirs = (None, None) if arguments is None else (arguments[:1], arguments[1:])
+        return self.own.call(method, mine) + self.workers.call(method, theirs)
+
+    def close(self) -> None:
+        """Lets everyone go."""
+        self.workers.close()
+        self.own.close()
 
 
 class Workers:

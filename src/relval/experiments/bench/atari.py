@@ -28,7 +28,6 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from relval._machine import cores
 from relval.envs.atari import AtariPool, names
 from relval.envs.atari.game import SKIP, Rules, inspect
-from relval.envs.atari.workers import Workers
 
 GAMES = ("Breakout", "Pong", "MsPacman")
 STACKS = "AtariPool, stacks"
@@ -186,12 +185,11 @@ def _emulate(actions: np.ndarray) -> None:
 
 
 def _stacks(game: str, num_envs: int) -> Contender:
-    return Stepped(AtariPool(game, num_envs, workers=_workers(num_envs)), seed=0)
+    return Stepped(AtariPool(game, num_envs), seed=0)
 
 
 def _screens(game: str, num_envs: int) -> Contender:
-    pool = AtariPool(game, num_envs, workers=_workers(num_envs), deliver="screens")
-    return Stepped(pool, seed=0)
+    return Stepped(AtariPool(game, num_envs, deliver="screens"), seed=0)
 
 
 def _envpool(game: str, num_envs: int) -> Contender:
@@ -385,13 +383,12 @@ def _idle_use(game: str) -> str:
     """Percent of a core that the workers of a pool use while they wait."""
     pool = AtariPool(game, ALL_CORES.num_envs, workers=_workers(ALL_CORES.num_envs))
     try:
-        assert isinstance(pool._crew, Workers)
         pool.reset(seed=0)
         pool.step(np.zeros(pool.num_envs, int))
         time.sleep(1.0)
-        before, begin = _cpu_seconds(pool._crew.pids), time.perf_counter()
+        before, begin = _cpu_seconds(pool.worker_pids), time.perf_counter()
         time.sleep(1.0)
-        after = _cpu_seconds(pool._crew.pids)
+        after = _cpu_seconds(pool.worker_pids)
         elapsed = time.perf_counter() - begin
     finally:
         pool.close()

@@ -118,7 +118,9 @@ def _stable_baselines(env: str) -> Measure:
 
     def make_envs() -> Any:
         if env == "Breakout":
-            games = make_atari_env("BreakoutNoFrameskip-v4", _ENVS, vec_env_cls=SubprocVecEnv)
+            games = make_atari_env(
+                "ale_py:BreakoutNoFrameskip-v4", _ENVS, vec_env_cls=SubprocVecEnv
+            )
             return VecTransposeImage(VecFrameStack(games, 4))
         return make_vec_env(_BreakoutEnv if env == "MinAtar/Breakout" else env, _ENVS)
 
