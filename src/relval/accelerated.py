@@ -210,6 +210,7 @@ class _Memory:
         self.memory = memory.new_zeros(states, *memory.shape[1:])
         self.outputs = noise.new_zeros(rows, policy.outputs)
         self.actions = actions.new_zeros(rows, *actions.shape[1:])
+        self.kept = (self.observations, self.memory, self.outputs, self.actions)
         self.log_prob = noise.new_zeros(steps * count)
         self.results = np.zeros((steps, count), RESULT)
         self.successor = np.zeros((steps, count), np.int64)
@@ -330,16 +331,9 @@ class _Player:
     @torch.no_grad()
     def _act(self) -> None:
         """Chooses actions for what is seen, and keeps all that learning will need of it."""
-        rollout = self.rollout
-        noise = rollout.noise[:, self.group.envs]
-        memory, outputs, actions = self._think(self.agent, self.stacks, noise, self.row)
-        places = self.row * rollout.count + self.env
-        rollout.observations.index_copy_(0, places, self.stacks)
-        rollout.memory.index_copy_(0, places, memory)
-        rollout.outputs.index_copy_(0, places, outputs)
-        rollout.actions.index_copy_(0, places, actions)
+        noise = self.rollout.noise[:, self.group.envs]
+        actions = self._think(self.agent, self.stacks, noise, self.row, self.env, self.rollout.kept)
         self.chosen.copy_(actions, non_blocking=True)
-        self.row.add_(1)
 
     @torch.no_grad()
     def _keep_last_states(self, t: int) -> None:
@@ -367,14 +361,30 @@ def _see(make_frames: FrameMaker, screens: Tensor, ended: Tensor, stacks: Tensor
 
 
 def _think(
-    agent: Agent, stacks: Tensor, noise: Tensor, row: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What the critic remembers, the policy's outputs, and actions."""
+    agent: Agent, stacks: Tensor, noise: Tensor, row: Tensor, first: Tensor, kept: Sequence[Tensor]
+) -> Tensor:
+    """Chooses actions, and writes down what learning will need.
+
+    Args:
+      agent: Who thinks.
+      stacks: What it sees, `[n, 4, 84, 84]`.
+      noise: What picks actions, in each row of the rollout.
+      row: The row that is played, `[1]`; moved on to the next.
+      first: The states of the first row, `[n]`.
+      kept: Observations, what the critic remembers, the policy's outputs, and actions, each with a
+        place for every state.
+    """
     features = agent.encoder(stacks)
     seen = features if agent.shared else agent.critic_encoder(stacks)
     outputs = agent.policy(features)
     actions = agent.policy.sample(outputs, noise.index_select(0, row)[0])
-    return agent.critic.remember(seen), outputs, actions
+    states = first + row * (len(kept[-1]) // len(noise))
+    for memory, values in zip(
+        kept, (stacks, agent.critic.remember(seen), outputs, actions), strict=True
+    ):
+        memory.index_copy_(0, states, values)
+    row.add_(1)
+    return actions
 
 
 def _lock_pages(host: Tensor, device: torch.device) -> None:

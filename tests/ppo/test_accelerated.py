@@ -137,7 +137,7 @@ def test_a_game_that_is_cut_off_leaves_its_true_last_state() -> None:
 @pytest.fixture
 def full_precision() -> Iterator[None]:
     """Rounding to TF32 differs from kernel to kernel, and Adam makes the most of it."""
-    switches = torch.backends.cudnn, torch.backends.cuda.matmul
+    switches: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [switch.allow_tf32 for switch in switches]
     for switch in switches:
         switch.allow_tf32 = False
