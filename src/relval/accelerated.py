@@ -5,9 +5,11 @@ after, from preprocessing to the last gradient step, happens there without the h
 On a CPU the same code runs step by step.
 """
 
+import gc
 import time
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -97,7 +99,7 @@ class Recorded:
             self.graph.register_generator_state(self.generator)
             here = torch.cuda.current_stream()
             elsewhere = here == torch.cuda.default_stream()  # where nothing can be recorded
-            with torch.cuda.graph(self.graph, stream=None if elsewhere else here):
+            with _no_garbage(), torch.cuda.graph(self.graph, stream=None if elsewhere else here):
                 self.result = self.function()
         self.graph.replay()
         return self.result
@@ -131,14 +133,15 @@ class DeviceCollector:
         seed: int,
         record: bool,
         compiled: Compiler = as_it_is,
-        groups: int = 4,
+        groups: int = 8,
     ) -> None:
         self.pool, self.agent, self.steps, self.generator = pool, agent, steps, generator
         self.counter = EpisodeCounter(pool)
         self.device = generator.device
         pool.reset(seed=seed)
         self._host = torch.from_numpy(pool.board.shown)
-        _lock_pages(self._host, self.device)
+        if self.device.type == "cuda":
+            _lock_pages(pool, self._host)
         self._make_frames = FrameMaker(
             pool.board.observations.shape[2], torch.from_numpy(pool.grey), self.device
         )
@@ -387,15 +390,33 @@ def _think(
     return actions
 
 
-def _lock_pages(host: Tensor, device: torch.device) -> None:
-    """Lets the device read memory by itself, for as long as the tensor lives."""
-    if device.type != "cuda":
+_locked: weakref.WeakSet[AtariPool] = weakref.WeakSet()
+"""Pools whose screens a device may read by itself."""
+
+
+def _lock_pages(pool: AtariPool, host: Tensor) -> None:
+    """Lets the device read memory by itself, for as long as the pool lives."""
+    if pool in _locked:
         return
     address, cudart = host.data_ptr(), torch.cuda.cudart()
     code = int(cudart.cudaHostRegister(address, host.numel(), 0))
     if code != 0:
         raise RuntimeError(f"shared memory could not be page-locked: CUDA error {code}")
-    weakref.finalize(host, cudart.cudaHostUnregister, address)
+    _locked.add(pool)
+    weakref.finalize(pool, cudart.cudaHostUnregister, address)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Collects garbage before, but not meanwhile: to free device memory would spoil a recording."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _let_wait(stream: torch.cuda.Stream | None, other: torch.cuda.Stream | None) -> None:

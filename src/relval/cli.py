@@ -200,17 +200,24 @@ def theory(out: Path = Path("out/theory")) -> int:
     return 0 if theory.show(out) else 1
 
 
-def bench(what: tyro.conf.Positional[Literal["math", "train", "atari"]]) -> int:
+def bench(what: tyro.conf.Positional[Literal["math", "train", "atari", "gpu"]]) -> int:
     """Measure speed against a peer, in one run.
 
     Args:
         what: math: time and memory of the all-pairs loss and of n-step targets against the plain
             form over all B^2 pairs. train: steps per second against Stable-Baselines3's PPO. atari:
-            steps per second of the Atari engine against EnvPool and others.
+            steps per second of the Atari engine against EnvPool and others. gpu: what each lever of
+            the GPU path gains on Pong.
     """
-    from relval.experiments.bench import atari, mathematics, training
+    from relval.experiments.bench import atari, gpu, mathematics, training
 
-    {"math": mathematics.run, "train": training.run, "atari": atari.run}[what]()
+    benchmarks: dict[str, Callable[[], None]] = {
+        "math": mathematics.run,
+        "train": training.run,
+        "atari": atari.run,
+        "gpu": gpu.run,
+    }
+    benchmarks[what]()
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from relval import envs
@@ -31,6 +32,8 @@ from relval.runs.config import Config
 
 _WINDOW = 100
 """Episodes over which the score is the mean."""
+_GROUPS = 8
+"""Of games that do not wait for each other, in all runs of a process."""
 
 Iteration = tuple[dict[str, float], dict[str, float], list[Episode]]
 """What a rollout and an update gave: metrics, the seconds of each phase, finished episodes."""
@@ -66,7 +69,8 @@ class Trainer:
             )
         if made.workers is None and runs > 1:
             made = replace(made, workers=max(1, cores() // runs))
-        self.envs = envs.make(config.env, made, screens=on_gpu)
+        self._runs = runs
+        self.envs = self._make_envs(made)
         space = envs.seen_space(self.envs)
         torch.set_num_threads(1)  # initial weights depend on the number, in the last digits
         with torch.random.fork_rng(devices=[]):
@@ -164,6 +168,9 @@ class Trainer:
             else:
                 group["lr"] = rate
 
+    def _make_envs(self, config: envs.EnvConfig) -> VectorEnv[Any, Any, Any]:
+        return envs.make(self.config.env, config, screens=self.device.type == "cuda")
+
     def _make_collector(self, seed: int) -> Collector | DeviceCollector:
         if self.device.type == "cuda" and isinstance(self.envs, envs.AtariPool):
             return DeviceCollector(
@@ -174,6 +181,7 @@ class Trainer:
                 seed=seed,
                 record=self.config.compile == "on",
                 compiled=self._compiler,
+                groups=max(1, _GROUPS // self._runs),
             )
         return Collector(self.envs, self.normaliser, seed=seed)
 
