@@ -164,6 +164,7 @@ class DeviceCollector:
 
     def collecting(self) -> Waiting[Collected]:
         """Plays a rollout; what it returns is overwritten by the next one."""
+        begin = time.perf_counter()
         rollout, count = self._rollout, self.pool.num_envs
         rollout.begin(self.agent.policy.noise(self.steps + 1, count, generator=self.generator))
         stream = torch.cuda.current_stream() if self.device.type == "cuda" else None
@@ -173,10 +174,8 @@ class DeviceCollector:
         go_to(stream)
         for player in self._groups:
             _let_wait(stream, player.stream)
-        seconds = {
-            name: float(np.mean([player.seconds[name] for player in self._groups]))
-            for name in ("env", "act")
-        }
+        acting = float(np.mean([player.seconds_acting for player in self._groups]))
+        seconds = {"env": time.perf_counter() - begin - acting, "act": acting}
         return rollout.collected(self.agent, seconds)
 
     def seconds_to_copy(self, repeats: int = 100) -> float:
@@ -273,7 +272,8 @@ class _Player:
         self.board, self.device = collector.pool.board, collector.device
         self.rollout, self.make_frames = collector._rollout, collector._make_frames
         self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None
-        self.seconds = {"env": 0.0, "act": 0.0}
+        self.seconds_acting = 0.0
+        """In the last rollout; the rest of it was waiting for emulation."""
         envs = group.envs
         self.host, self.stacks = collector._host[envs], collector.stacks[envs]
         self.incoming = torch.empty_like(self.host, device=self.device)
@@ -298,7 +298,7 @@ class _Player:
     def playing(self) -> Waiting[None]:
         """Plays the group's part of a rollout."""
         rollout, envs = self.rollout, self.group.envs
-        acting = emulating = 0.0
+        acting = 0.0
         go_to(self.stream)
         self.row.zero_()
         for t in range(rollout.steps):
@@ -309,17 +309,15 @@ class _Player:
             while -1 in self.actions.tolist():
                 yield
                 _check_health(time.perf_counter() - begin)
-            now = time.perf_counter()
-            acting += now - begin
+            acting += time.perf_counter() - begin
             self.group.send(self.actions)
             while not self.group.ready():
                 yield
             _copy_records(self.board.results[envs], rollout.results[t, envs])
             self._keep_last_states(t)
-            emulating += time.perf_counter() - now
         go_to(self.stream)
         self._look_and_act()  # for what the critic remembers of the last row
-        self.seconds = {"env": emulating, "act": acting}
+        self.seconds_acting = acting
 
     def receive_screens(self) -> None:
         """Brings the group's screens to the device."""

@@ -65,12 +65,16 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         purge_step = None if resumed_at is None else resumed_at + 1
-        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+        self._writer: Any = SummaryWriter(str(folder), purge_step=purge_step)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
-        """Writes each metric as a scalar."""
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
+        """Writes each metric as a scalar, all in one event: many cost more than many updates."""
+        from tensorboard.compat.proto.summary_pb2 import (  # type: ignore[import-untyped, unused-ignore]
+            Summary,
+        )
+
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        self._writer.file_writer.add_summary(Summary(value=values), step)
 
     def close(self) -> None:
         """Flushes and closes."""

@@ -76,7 +76,7 @@ def _trainer(lever: Lever, env: str = "Pong", critic: str = "relative") -> Train
     config = configure(
         env,
         critic,
-        preset="paper",
+        preset="paper" if critic == "relative" else "relval",  # the same loop
         total_steps=10**9,
         device="cuda",
         compile="on" if lever.compiled else "off",
