@@ -66,6 +66,16 @@ SUITES: dict[str, Suite] = {
         seeds=(1, 2, 3),
         total_steps=500_000,
     ),
+    "minatar": Suite(
+        summary="four critics on the five games of MinAtar",
+        envs=tuple(
+            f"MinAtar/{game}"
+            for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+        ),
+        variants=(ABSOLUTE, RELATIVE, DISCOUNTED, DAE),
+        seeds=tuple(range(1, 11)),
+        total_steps=1_000_000,
+    ),
     "minatar-small": Suite(
         summary="four critics on two MinAtar games",
         envs=("MinAtar/Breakout", "MinAtar/Asterix"),
