@@ -1,6 +1,7 @@
 """The command line."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -252,6 +253,8 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"relval {__version__}")
         return
+    # Threads that spin while they wait take the cores that those they wait for need.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         if sys.argv[1:2] == ["train"]:
             status = train()

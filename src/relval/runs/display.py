@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -69,14 +69,36 @@ class _Lines(Display):
         )
 
 
+class _Live(Live):
+    """Renewed now and then, while it is updated.
+
+    Rich would do that from a thread, which takes turns with those that learn: they wait for each
+    other, and a run takes several times as long.
+    """
+
+    _every = 0.25
+
+    def __init__(self, renderable: RenderableType, console: Console) -> None:
+        super().__init__(renderable, console=console, auto_refresh=False)
+        self._renewed = 0.0
+
+    def show(self, renderable: RenderableType) -> None:
+        """Shows something else; at the end, the last is shown in any case."""
+        now = time.monotonic()
+        due = now - self._renewed >= self._every
+        self.update(renderable, refresh=due)
+        if due:
+            self._renewed = now
+
+
 class _Panel(Display):
     """All about one run, in a panel that renews itself."""
 
-    def __init__(self, title: str, live: Live) -> None:
+    def __init__(self, title: str, live: _Live) -> None:
         self._title, self._live = title, live
 
     def show(self, progress: Progress) -> None:
-        self._live.update(_panel(self._title, progress))
+        self._live.show(_panel(self._title, progress))
 
 
 def _panel(title: str, progress: Progress) -> Group:
@@ -116,7 +138,7 @@ class _Row(Display):
 class _LiveTable:
     """Several runs, a row each."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: _Live) -> None:
         self._live = live
         self._newest: dict[str, Progress] = {}
 
@@ -132,7 +154,7 @@ class _LiveTable:
                 f"{seen.steps_per_second:,.0f}",
                 seen.eta,
             )
-        self._live.update(table)
+        self._live.show(table)
 
 
 @contextmanager
@@ -145,7 +167,8 @@ def make_displays(titles: Sequence[str], *, quiet: bool = False) -> Iterator[lis
         yield [_Lines(title) for title in titles]
     else:
         waiting = Text(f"{', '.join(titles)}: collecting")
-        with Live(waiting, console=console, refresh_per_second=4) as live:
+        with _Live(waiting, console) as live:
+            live.refresh()
             table = _LiveTable(live)
             one = len(titles) == 1
             yield [_Panel(titles[0], live)] if one else [_Row(title, table) for title in titles]
