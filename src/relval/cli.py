@@ -166,26 +166,70 @@ def demo(out: Path = Path("out/demo"), total_steps: int = 250_000) -> int:
     return 0
 
 
+def suite(
+    what: tyro.conf.Positional[Literal["list", "show"]], name: tyro.conf.Positional[str] = ""
+) -> int:
+    """List the suites of runs that `relval sweep` knows, or show what is in one.
+
+    Args:
+        what: list, or show with a name.
+        name: Of the suite to show.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from relval.experiments.suites import SUITES, suite
+
+    console = Console()
+    if what == "list":
+        table = Table("suite", "runs", "reproduces", "what", box=None)
+        for known, each in SUITES.items():
+            table.add_row(known, f"{len(each.runs()):,}", each.cites or "", each.summary)
+        console.print(table)
+        return 0
+    chosen = suite(name)
+    console.print(f"[bold]{name}[/bold]: {chosen.summary}")
+    if chosen.cites:
+        console.print(f"reproduces of the paper: {chosen.cites}")
+    console.print(f"{len(chosen.envs)} environments: {', '.join(chosen.envs)}")
+    for variant in chosen.variants:
+        options = "".join(f", {key} {value}" for key, value in variant.options.items())
+        console.print(f"variant {variant.name}: the critic {variant.critic}{options}")
+    console.print(
+        f"seeds {chosen.seeds[0]} to {chosen.seeds[-1]}, {chosen.total_steps:,} steps each: "
+        f"{len(chosen.runs()):,} runs"
+    )
+    return 0
+
+
 def sweep(
     name: tyro.conf.Positional[str],
     out: Path | None = None,
     seeds: tuple[int, ...] = (),
+    games: tuple[str, ...] = (),
+    critics: tuple[str, ...] = (),
+    total_steps: int | None = None,
     jobs: int | None = None,
 ) -> int:
     """Run a suite of runs on this machine, as far as they are missing, and print its table.
 
     Args:
-        name: cartpole: every critic on CartPole-v1. pendulum: continuous actions. minatar-small:
-            four critics on two MinAtar games.
+        name: Of the suite; `relval suite list` tells which there are.
         out: The folder; by default one under results, named for the suite.
         seeds: Run these seeds only.
+        games: Run these games only.
+        critics: Run these variants only.
+        total_steps: Make each run this long.
         jobs: Runs at a time; by default one for each core.
     """
+    from relval.experiments.launchers import Local
     from relval.experiments.suites import suite
     from relval.experiments.sweep import sweep
 
+    whole = suite(name).narrowed(total_steps=total_steps)
+    part = whole.narrowed(games=games, critics=critics, seeds=seeds)
     folder = out or Path("results") / name
-    return 0 if sweep(suite(name), folder, seeds=seeds, jobs=jobs) else 1
+    return 0 if sweep(whole, folder, only=part, launcher=Local(jobs)) else 1
 
 
 def theory(out: Path = Path("out/theory")) -> int:
@@ -242,6 +286,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "eval": evaluate,
     "video": video,
     "envs": envs,
+    "suite": suite,
     "sweep": sweep,
     "theory": theory,
     "bench": bench,

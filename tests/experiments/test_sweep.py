@@ -1,5 +1,6 @@
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,13 +27,13 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_a_sweep_runs_what_is_missing_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sweep(TINY, tmp_path, seeds=[1], jobs=2)
+    assert sweep(TINY, tmp_path, only=TINY.narrowed(seeds=[1]))
     assert {row["seed"] for row in rows(tmp_path / "scores.csv")} == {"1"}
     first = tmp_path / "runs/CartPole-v1/absolute/1/summary.json"
     written = first.stat().st_mtime_ns
     capsys.readouterr()
 
-    assert sweep(TINY, tmp_path, jobs=2)
+    assert sweep(TINY, tmp_path)
     assert "4 runs, 2 of them to do" in capsys.readouterr().out
     assert first.stat().st_mtime_ns == written
     scores = rows(tmp_path / "scores.csv")
@@ -50,7 +51,7 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     blocked = tmp_path / "runs/CartPole-v1/absolute/1"
     blocked.mkdir(parents=True)
     (blocked / "notes.txt").write_text("not a run", encoding="utf-8")
-    assert not sweep(TINY, tmp_path, seeds=[1], jobs=1)
+    assert not sweep(TINY, tmp_path, only=TINY.narrowed(seeds=[1]))
     printed = capsys.readouterr()
     assert "failed: CartPole-v1/absolute/1" in printed.err
     assert "holds something already" in printed.err
@@ -72,6 +73,31 @@ def test_every_suite_names_each_run_once(name: str) -> None:
     runs = chosen.runs()
     assert len(runs) == len(chosen.envs) * len(chosen.variants) * len(chosen.seeds)
     assert {config.env for config in runs.values()} == set(chosen.envs)
+
+
+def test_a_suite_is_narrowed_by_names() -> None:
+    minatar = suite("minatar")
+    part = minatar.narrowed(
+        games=["Breakout", "MinAtar/Asterix"], critics=["dae"], seeds=[2, 3], total_steps=5
+    )
+    assert list(part.runs()) == [
+        f"MinAtar-{game}/dae/{seed}" for seed in (2, 3) for game in ("Asterix", "Breakout")
+    ]
+    assert {config.total_steps for config in part.runs().values()} == {5}
+    assert minatar.narrowed() == minatar
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"games": ["Breakuot"]}, "no game in this suite 'Breakuot'; did you mean Breakout"),
+        ({"critics": ["da"]}, "no critic in this suite 'da'; did you mean dae"),
+        ({"seeds": [11]}, "no seed in this suite '11'"),
+    ],
+)
+def test_a_suite_has_no_more_than_it_has(names: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        suite("minatar").narrowed(**names)
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest() -> None:

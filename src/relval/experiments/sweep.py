@@ -1,98 +1,99 @@
-"""Runs a suite on this machine: what is missing and nothing else, a process for each run."""
+"""Finishes the runs of a suite: what is missing and nothing else, and writes what they gave."""
 
 import csv
 import json
-import multiprocessing
-import os
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections import Counter
 from pathlib import Path
 
+from relval.experiments.launchers import Job, Launcher, Local
+from relval.experiments.overview import Overview, overview
 from relval.experiments.statistics import mean_and_margin
 from relval.experiments.suites import Suite
-from relval.runs import Config, Run, load, resume, train
-from relval.runs.config import to_yaml
+from relval.runs import Config, InterruptedRunError, Run, load
+from relval.runs.config import from_yaml
 
 _CURVE_POINTS = 50
+_ATTEMPTS = 3
+"""How often a run may fail before it is given up."""
+_PATIENCE = 2.0
+"""Seconds between two looks at runs that other processes are at."""
 
 
-def sweep(suite: Suite, out: Path, *, seeds: Sequence[int] = (), jobs: int | None = None) -> bool:
+def sweep(
+    suite: Suite, out: Path, *, only: Suite | None = None, launcher: Launcher | None = None
+) -> bool:
     """Finishes the runs of a suite under `out/runs`, then writes its tables; true if none failed.
 
-    A run that was stopped goes on from its checkpoint. `scores.csv`, `curves.csv`, `table.md` and
-    `provenance.json` hold what is worth keeping of all finished runs.
+    It can be stopped at any moment and started again, also from several shells at once: no run is
+    made twice. A run that was stopped or that fails goes on from its checkpoint. `scores.csv`,
+    `curves.csv`, `table.md` and `provenance.json` hold what is worth keeping of all finished runs,
+    and `journal.csv` what happened when.
 
     Args:
       suite: The runs.
       out: The folder.
-      seeds: Run these seeds only; by default all.
-      jobs: Processes at a time; by default one for each core.
+      only: Finish these only, a part of the suite; the tables still hold all that are finished.
+      launcher: Where runs are made; by default on this machine.
     """
     runs = suite.runs()
     for name, config in runs.items():
         _check_settings(out / "runs" / name, config)
-    missing = {
-        name: config
-        for name, config in runs.items()
-        if _finished(out, name) is None and (not seeds or config.seed in seeds)
-    }
-    workers = min(len(missing), jobs or os.cpu_count() or 1)
-    print(f"{len(runs)} runs, {len(missing)} of them to do, {workers} at a time", flush=True)
-    failed = _run_all(missing, out, workers) if missing else []
+    wanted = [Job(name, config, out) for name, config in (only or suite).runs().items()]
+    missing = [job for job in wanted if not job.finished]
+    print(f"{len(wanted)} runs, {len(missing)} of them to do", flush=True)
+    failed: dict[str, str] = {}
+    if missing:
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            with overview(missing) as seen:
+                failed = _finish(missing, launcher or Local(), seen)
+        except KeyboardInterrupt:
+            raise InterruptedRunError(
+                f"stopped, and saved what had begun under {out}; the same command goes on"
+            ) from None
     finished = {name: run for name in runs if (run := _finished(out, name)) is not None}
     if finished:
         _write_results(suite, finished, out)
         print((out / "table.md").read_text(encoding="utf-8"))
-    for name, reason in failed:
+    for name, reason in failed.items():
         print(f"failed: {name}: {reason}", file=sys.stderr)
     return not failed
 
 
-def _run_all(missing: dict[str, Config], out: Path, workers: int) -> list[tuple[str, str]]:
-    """Runs in parallel, with a line for each that ends; returns those that failed, and why."""
-    failed = []
-    begin = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        names: dict[Future[float], str] = {
-            pool.submit(_run_one, config, out / "runs" / name): name
-            for name, config in missing.items()
-        }
-        waiting = set(names)
-        while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
-                name = names[future]
-                minutes = (time.monotonic() - begin) / 60
-                left = f"{len(waiting)} to do after {minutes:.1f} min"
-                if error := future.exception():
-                    failed.append((name, str(error)))
-                    print(f"{name}: failed, {left}", flush=True)
-                else:
-                    print(f"{name}: score {future.result():.2f}, {left}", flush=True)
+def _finish(jobs: list[Job], launcher: Launcher, seen: Overview) -> dict[str, str]:
+    """Lets a launcher do jobs until none is left; those that failed for good, and why."""
+    attempts: Counter[str] = Counter()
+    failed: dict[str, str] = {}
+    while jobs := [job for job in jobs if not job.finished and job.name not in failed]:
+        free = [job for job in jobs if not job.busy]
+        if not free:
+            seen.show([], failed)
+            time.sleep(_PATIENCE)
+        for outcome in launcher.run(free):
+            seen.show(launcher.running, failed)
+            if outcome is None:
+                continue
+            job, reason = outcome.job, outcome.reason
+            if outcome.kind == "interrupted":
+                raise KeyboardInterrupt
+            if outcome.kind == "failed":
+                attempts[job.name] += 1
+                if attempts[job.name] == _ATTEMPTS:
+                    failed[job.name] = reason
+            seen.tell(outcome, attempts[job.name], last=job.name in failed)
     return failed
 
 
 def _check_settings(folder: Path, config: Config) -> None:
     """Refuses a folder whose run was made with other settings than the suite's."""
     stored = folder / "config.yaml"
-    if stored.exists() and stored.read_text(encoding="utf-8") != to_yaml(config):
+    if stored.exists() and from_yaml(stored.read_text(encoding="utf-8")) != config:
         raise ValueError(
             f"{folder} was made with other settings than the suite now has: remove it, or choose "
             "another --out"
         )
-
-
-def _run_one(config: Config, folder: Path) -> float:
-    """Starts a run or goes on with it; its final score."""
-    if (folder / "config.yaml").exists():
-        run = resume(folder, quiet=True, say=lambda message: None)
-    else:
-        run = train(config, folder, quiet=True)
-    score: float = run.summary["score"]
-    return score
 
 
 def _finished(out: Path, name: str) -> Run | None:

@@ -1,0 +1,190 @@
+"""Sweeps that are killed, stopped, and run beside each other."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relval.experiments.launchers import Job, Local
+from relval.experiments.overview import progress
+from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, Suite
+from relval.experiments.sweep import sweep
+from relval.runs import Config
+from tests.runs.helpers import assert_same_run
+
+ROOT = Path(__file__).parents[2]
+
+
+class Checkpointed(Suite):
+    """Short runs that save themselves after every update."""
+
+    def runs(self) -> dict[str, Config]:
+        return {
+            name: replace(config, checkpoint_every=1) for name, config in super().runs().items()
+        }
+
+
+EIGHT = Checkpointed(
+    summary="a test",
+    envs=("CartPole-v1",),
+    variants=(ABSOLUTE, RELATIVE_ALL),
+    seeds=(1, 2, 3, 4),
+    total_steps=6_000,
+)
+FOUR = replace(EIGHT, seeds=(1, 2))
+TWO = replace(FOUR, variants=(ABSOLUTE,))
+
+
+def start(suite: str, out: Path) -> "subprocess.Popen[str]":
+    """A sweep in a process of its own."""
+    code = (
+        "from pathlib import Path; from tests.experiments import test_launch as t\n"
+        f"if __name__ == '__main__': t.sweep({suite}, Path({str(out)!r}), launcher=t.Local(2))"
+    )
+    script = out.with_suffix(".py")
+    script.write_text(code, encoding="utf-8")
+    return subprocess.Popen(
+        [sys.executable, script],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def journal(out: Path) -> list[tuple[str, str, str]]:
+    """Process, run and event, line by line."""
+    with (out / "journal.csv").open(encoding="utf-8", newline="") as file:
+        return [(pid, name, event) for _, pid, name, event in csv.reader(file)]
+
+
+def events(out: Path, event: str) -> list[str]:
+    return [name for _, name, happened in journal(out) if happened == event]
+
+
+def wait_for_journal(out: Path, lines: int, seconds: float = 60) -> None:
+    latest = time.monotonic() + seconds
+    while not (out / "journal.csv").exists() or len(journal(out)) < lines:
+        assert time.monotonic() < latest, "nothing happens"
+        time.sleep(0.05)
+
+
+def assert_same_results(out: Path, expected: Path, suite: Suite) -> None:
+    for name in suite.runs():
+        assert_same_run(out / "runs" / name, expected / "runs" / name)
+    for table in ("curves.csv", "table.md"):
+        assert (out / table).read_text() == (expected / table).read_text()
+
+
+def test_a_sweep_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    assert sweep(EIGHT, undisturbed)
+    random = np.random.default_rng(0)
+    for kill in range(3):
+        process = start("t.EIGHT", killed)
+        wait_for_journal(killed, 1 + 3 * kill)
+        time.sleep(random.uniform(0, 1.5))
+        process.kill()
+        process.communicate(timeout=60)
+    last = start("t.EIGHT", killed)
+    told, _ = last.communicate(timeout=120)
+    assert last.returncode == 0, told
+    assert_same_results(killed, undisturbed, EIGHT)
+    assert events(undisturbed, "resumed") == []
+    assert events(killed, "resumed") != []
+    assert sorted(events(killed, "finished")) == sorted(EIGHT.runs())
+
+
+def test_two_sweeps_at_once_share_the_work(tmp_path: Path) -> None:
+    out = tmp_path / "shared"
+    sweeps = [start("t.FOUR", out) for _ in range(2)]
+    for process in sweeps:
+        told, _ = process.communicate(timeout=180)
+        assert process.returncode == 0, told
+    assert sorted(events(out, "started")) == sorted(FOUR.runs())
+    assert sorted(events(out, "finished")) == sorted(FOUR.runs())
+    assert events(out, "resumed") == []
+
+
+def test_a_run_whose_process_dies_is_tried_again_from_its_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Deadly(Local):
+        victim: str | None = None
+
+        @property
+        def running(self) -> list[Job]:
+            for worker in self._workers.values():
+                if self.victim is None and (worker.job.folder / "checkpoints").exists():
+                    self.victim = worker.job.name
+                    assert worker.process.pid is not None
+                    os.kill(worker.process.pid, signal.SIGKILL)
+            return list(super().running)
+
+    launcher = Deadly(1)
+    assert sweep(TWO, tmp_path / "killed", launcher=launcher)
+    assert launcher.victim is not None
+    assert "its process died: killed by SIGKILL" in capsys.readouterr().out
+    assert events(tmp_path / "killed", "resumed") == [launcher.victim]
+    assert sweep(TWO, tmp_path / "undisturbed")
+    assert_same_results(tmp_path / "killed", tmp_path / "undisturbed", TWO)
+
+
+def test_an_interrupt_saves_the_runs_and_ends_the_sweep(tmp_path: Path) -> None:
+    out = tmp_path / "stopped"
+    long = replace(TWO, total_steps=10**7)
+    jobs = [Job(name, config, out) for name, config in long.runs().items()]
+    process = start("t.replace(t.TWO, total_steps=10**7)", out)
+    latest = time.monotonic() + 60
+    while not all((job.folder / "checkpoints").exists() for job in jobs):
+        assert time.monotonic() < latest, "nothing happens"
+        time.sleep(0.05)
+    assert all(job.busy for job in jobs)
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "the same command goes on" in told
+    for job in jobs:
+        assert not job.busy
+        assert not job.finished
+
+
+def test_what_a_false_start_left_is_cleared(tmp_path: Path) -> None:
+    job = Job("CartPole-v1/absolute/1", next(iter(TWO.runs().values())), tmp_path)
+    job.folder.mkdir(parents=True)
+    (job.folder / "provenance.json").write_text("{}", encoding="utf-8")
+    assert job.work()
+    assert job.finished
+
+
+def test_a_run_that_another_process_is_at_is_left_alone(tmp_path: Path) -> None:
+    job = Job("CartPole-v1/absolute/1", next(iter(TWO.runs().values())), tmp_path)
+    with job._claimed() as mine:
+        assert mine
+        assert job.busy
+        assert not job.work()
+    assert not job.busy
+    assert not job.folder.exists()
+
+
+def test_progress_is_the_last_whole_row(tmp_path: Path) -> None:
+    job = Job("CartPole-v1/absolute/1", next(iter(TWO.runs().values())), tmp_path)
+    assert progress(job) is None
+    job.folder.mkdir(parents=True)
+    log = job.folder / "metrics.csv"
+    log.write_text("step,score,episodes,steps_per_second\n", encoding="utf-8")
+    assert progress(job) is None
+    with log.open("a", encoding="utf-8") as file:
+        file.writelines(f"{step},1.5,3,{2 * step}\n" for step in range(1000))
+        file.write("1000,2.")
+    seen = progress(job)
+    assert seen is not None
+    assert (seen.step, seen.score, seen.steps_per_second) == (999, 1.5, 1998)
