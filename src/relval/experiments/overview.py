@@ -119,7 +119,7 @@ def _table(jobs: Sequence[Job], running: Sequence[Job], failed: Mapping[str, str
     done = sum(job.finished for job in jobs)
     left = f", {_duration(to_do / speed)} left" if speed else ""
     head = f"{done} of {len(jobs)} done, {len(running)} running, {len(failed)} failed{left}"
-    return Group(head, table)
+    return Group(head, table) if running else Group(head)
 
 
 def _duration(seconds: float) -> str:
