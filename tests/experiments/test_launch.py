@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +43,19 @@ FOUR = replace(EIGHT, seeds=(1, 2))
 TWO = replace(FOUR, variants=(ABSOLUTE,))
 
 
+_started: "list[subprocess.Popen[str]]" = []
+
+
+@pytest.fixture(autouse=True)
+def end_what_was_started() -> Iterator[None]:
+    yield
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
 def start(suite: str, out: Path) -> "subprocess.Popen[str]":
     """A sweep in a process of its own."""
     code = (
@@ -50,7 +64,7 @@ def start(suite: str, out: Path) -> "subprocess.Popen[str]":
     )
     script = out.with_suffix(".py")
     script.write_text(code, encoding="utf-8")
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, script],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -58,6 +72,8 @@ def start(suite: str, out: Path) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
     )
+    _started.append(process)
+    return process
 
 
 def journal(out: Path) -> list[tuple[str, str, str]]:
