@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from relval.envs import AtariPool, Episode, EpisodeCounter
-from relval.envs.atari.player import RESULT, STACK
+from relval.envs.atari.player import RESULT, STACK, copy_records
 from relval.envs.atari.pool import Group
 from relval.envs.atari.screens import SIZE
 from relval.envs.atari.tensors import FrameMaker, push
@@ -27,6 +27,8 @@ from relval.relative import Trajectories
 Result = TypeVar("Result")
 Waiting = Generator[None, None, Result]
 """Yields when it would have to wait, to be asked again later."""
+GROUPS = 8
+"""Of games that do not wait for each other, in all runs of a process."""
 _LONG = 1.0
 """Seconds that no device takes to choose actions."""
 
@@ -133,7 +135,7 @@ class DeviceCollector:
         seed: int,
         record: bool,
         compiled: Compiler = as_it_is,
-        groups: int = 8,
+        groups: int = GROUPS,
     ) -> None:
         self.pool, self.agent, self.steps, self.generator = pool, agent, steps, generator
         self.counter = EpisodeCounter(pool)
@@ -313,7 +315,7 @@ class _Player:
             self.group.send(self.actions)
             while not self.group.ready():
                 yield
-            _copy_records(self.board.results[envs], rollout.results[t, envs])
+            copy_records(self.board.results[envs], rollout.results[t, envs])
             self._keep_last_states(t)
         go_to(self.stream)
         self._look_and_act()  # for what the critic remembers of the last row
@@ -427,8 +429,3 @@ def _check_health(seconds: float) -> None:
     """Asks a device that takes long what is wrong."""
     if seconds > _LONG and torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def _copy_records(source: np.ndarray, target: np.ndarray) -> None:
-    """As bytes: NumPy copies records a field at a time."""
-    target.view(np.uint8)[:] = source.view(np.uint8)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from relval.experiments.launchers import Job, Outcome
 from relval.runs import load
+from relval.runs.display import duration
 
 _TAIL = 4096
 """Bytes in which the last row of a log is found."""
@@ -117,15 +118,9 @@ def _table(jobs: Sequence[Job], running: Sequence[Job], failed: Mapping[str, str
             f"{seen.steps_per_second:,.0f}",
         )
     done = sum(job.finished for job in jobs)
-    left = f", {_duration(to_do / speed)} left" if speed else ""
+    left = f", {duration(to_do / speed)} left" if speed else ""
     head = f"{done} of {len(jobs)} done, {len(running)} running, {len(failed)} failed{left}"
     return Group(head, table) if running else Group(head)
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"
 
 
 @contextmanager

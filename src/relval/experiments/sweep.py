@@ -11,7 +11,7 @@ from relval.experiments.launchers import Job, Launcher, Local
 from relval.experiments.overview import Overview, overview
 from relval.experiments.statistics import mean_and_margin
 from relval.experiments.suites import Suite
-from relval.runs import Config, InterruptedRunError, Run, load
+from relval.runs import InterruptedRunError, Run, load
 from relval.runs.config import from_yaml
 
 _CURVE_POINTS = 50
@@ -37,10 +37,10 @@ def sweep(
       only: Finish these only, a part of the suite; the tables still hold all that are finished.
       launcher: Where runs are made; by default on this machine.
     """
-    runs = suite.runs()
-    for name, config in runs.items():
-        _check_settings(out / "runs" / name, config)
-    wanted = [Job(name, config, out) for name, config in (only or suite).runs().items()]
+    jobs = _jobs(suite, out)
+    for job in jobs:
+        _check_settings(job)
+    wanted = jobs if only is None else _jobs(only, out)
     missing = [job for job in wanted if not job.finished]
     print(f"{len(wanted)} runs, {len(missing)} of them to do", flush=True)
     failed: dict[str, str] = {}
@@ -53,7 +53,7 @@ def sweep(
             raise InterruptedRunError(
                 f"stopped, and saved what had begun under {out}; the same command goes on"
             ) from None
-    finished = {name: run for name in runs if (run := _finished(out, name)) is not None}
+    finished = {job.name: load(job.folder) for job in jobs if job.finished}
     if finished:
         _write_results(suite, finished, out)
         print((out / "table.md").read_text(encoding="utf-8"))
@@ -86,19 +86,18 @@ def _finish(jobs: list[Job], launcher: Launcher, seen: Overview) -> dict[str, st
     return failed
 
 
-def _check_settings(folder: Path, config: Config) -> None:
+def _jobs(suite: Suite, out: Path) -> list[Job]:
+    return [Job(name, config, out) for name, config in suite.runs().items()]
+
+
+def _check_settings(job: Job) -> None:
     """Refuses a folder whose run was made with other settings than the suite's."""
-    stored = folder / "config.yaml"
-    if stored.exists() and from_yaml(stored.read_text(encoding="utf-8")) != config:
+    stored = job.folder / "config.yaml"
+    if stored.exists() and from_yaml(stored.read_text(encoding="utf-8")) != job.config:
         raise ValueError(
-            f"{folder} was made with other settings than the suite now has: remove it, or choose "
-            "another --out"
+            f"{job.folder} was made with other settings than the suite now has: remove it, or "
+            "choose another --out"
         )
-
-
-def _finished(out: Path, name: str) -> Run | None:
-    folder = out / "runs" / name
-    return load(folder) if (folder / "summary.json").exists() else None
 
 
 def _write_results(suite: Suite, finished: dict[str, Run], out: Path) -> None:

@@ -30,10 +30,14 @@ class Progress:
     @property
     def eta(self) -> str:
         """Time left at the present speed."""
-        seconds = (self.total - self.step) / max(self.steps_per_second, 1e-9)
-        minutes, seconds = divmod(round(max(seconds, 0)), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+        return duration((self.total - self.step) / max(self.steps_per_second, 1e-9))
+
+
+def duration(seconds: float) -> str:
+    """A time as clocks show it."""
+    minutes, seconds = divmod(round(max(seconds, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 class Display:

@@ -26,7 +26,7 @@ def provenance() -> dict[str, Any]:
         "hardware": {
             "machine": platform.machine(),
             "system": platform.platform(),
-            "cpu": _cpu(),
+            "cpu": processor(),
             "cores": os.cpu_count(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
@@ -59,7 +59,8 @@ def _git() -> dict[str, Any] | None:
         return None
 
 
-def _cpu() -> str:
+def processor() -> str:
+    """The processor's name."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

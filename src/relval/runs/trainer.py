@@ -15,7 +15,7 @@ from torch import Tensor
 
 from relval import envs
 from relval._machine import cores
-from relval.accelerated import DeviceCollector, Recorded, Waiting, finish, go_to
+from relval.accelerated import GROUPS, DeviceCollector, Recorded, Waiting, finish, go_to
 from relval.envs import Episode
 from relval.ppo import (
     Agent,
@@ -32,8 +32,6 @@ from relval.runs.config import Config
 
 _WINDOW = 100
 """Episodes over which the score is the mean."""
-_GROUPS = 8
-"""Of games that do not wait for each other, in all runs of a process."""
 
 Iteration = tuple[dict[str, float], dict[str, float], list[Episode]]
 """What a rollout and an update gave: metrics, the seconds of each phase, finished episodes."""
@@ -181,7 +179,7 @@ class Trainer:
                 seed=seed,
                 record=self.config.compile == "on",
                 compiled=self._compiler,
-                groups=max(1, _GROUPS // self._runs),
+                groups=max(1, GROUPS // self._runs),
             )
         return Collector(self.envs, self.normaliser, seed=seed)
 

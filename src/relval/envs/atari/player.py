@@ -30,6 +30,11 @@ _LINE = 64
 """Bytes to which everything is aligned."""
 
 
+def copy_records(source: np.ndarray, target: np.ndarray) -> None:
+    """Copies results, as bytes: NumPy copies records a field at a time."""
+    target.view(np.uint8)[:] = source.view(np.uint8)
+
+
 class Board:
     """What a pool and its players write and read, an entry for each environment.
 
@@ -109,9 +114,10 @@ class Player:
     ) -> None:
         self.board = board
         self.games: dict[int, Game] = {}
-        self._stacked = stacked
-        self._make_frames = FrameMaker(cartridge.height, cartridge.grey, len(envs))
-        self._make_frame = FrameMaker(cartridge.height, cartridge.grey)
+        self._make_frames = self._make_frame = None
+        if stacked:
+            self._make_frames = FrameMaker(cartridge.height, cartridge.grey, len(envs))
+            self._make_frame = FrameMaker(cartridge.height, cartridge.grey)
         self._screens = np.empty((2, len(envs), cartridge.height, WIDTH), np.uint8)
         for place, env in enumerate(envs):
             screens = self._screens[:, place] if stacked else board.observations[env]
@@ -162,7 +168,7 @@ class Player:
 
     def _deliver(self) -> None:
         """Shows what the games have come to; frames are made together, which takes less time."""
-        if not self._stacked:
+        if self._make_frames is None:
             return
         board = self.board
         for env, frame in zip(self.games, self._make_frames(self._screens), strict=True):
@@ -175,8 +181,8 @@ class Player:
 
     def _deliver_last(self, env: int, game: Game) -> None:
         last = self.board.final_observations[env]
-        if self._stacked:
+        if self._make_frame is None:
+            last[:] = game.screens
+        else:
             last[:-1] = self.board.observations[env][1:]
             last[-1] = self._make_frame(game.screens[:, None])[0]
-        else:
-            last[:] = game.screens

@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from relval._machine import cores
 from relval.envs.atari import names
 from relval.envs.atari.game import SKIP, Rules, inspect, pack, unpack
-from relval.envs.atari.player import RESULT, STACK, Board, Player
+from relval.envs.atari.player import RESULT, STACK, Board, Player, copy_records
 from relval.envs.atari.screens import SIZE
 from relval.envs.atari.workers import Joined, make_crew
 
@@ -233,8 +233,9 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             self.close()
 
     def _results(self) -> np.ndarray:
-        # As bytes: NumPy copies records a field at a time.
-        return np.frombuffer(bytearray(self.board.results.tobytes()), RESULT)
+        results = np.empty(self.num_envs, RESULT)
+        copy_records(self.board.results, results)
+        return results
 
     def _observations(self) -> np.ndarray:
         observations = self.board.observations
@@ -271,7 +272,8 @@ class Group:
 def _players_by_default(num_envs: int, stacked: bool) -> tuple[int, bool]:
     """How many processes are started, where that is possible, and whether this one plays as well.
 
-    It does where there are not too many cores for that, and nothing else for it to do.
+    It does where there is no core more than environments, so that it could only wait in the way of
+    workers; but not for screens, of which it makes frames itself, meanwhile.
     """
     if not hasattr(os, "memfd_create") or multiprocessing.current_process().daemon:
         return 0, True

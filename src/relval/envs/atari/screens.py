@@ -1,6 +1,7 @@
 """From the two last screens of a step to the frame that the agent sees."""
 
 import math
+from functools import cache
 
 import numpy as np
 
@@ -77,7 +78,6 @@ class FrameMaker:
         self._period = WIDTH // math.gcd(WIDTH, SIZE)
         block = columns[: SIZE * self._period // WIDTH, : self._period]
         self._column_weights = np.ascontiguousarray(block.T, dtype=np.float32)
-        self._neighbours = _neighbours(height)
 
     def __call__(self, screens: np.ndarray) -> np.ndarray:
         """The frames `[n, 84, 84]` of pairs of screens `[2, n, H, 160]`, until the next call."""
@@ -125,7 +125,7 @@ class FrameMaker:
     def _like_opencv(self, screens: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Single pixels of frames, in OpenCV's precision and order: along rows, then down."""
         screen, place = np.divmod(places, SIZE * SIZE)
-        pixels, along, down = (table.take(place, 0) for table in self._neighbours)
+        pixels, along, down = (table.take(place, 0) for table in _neighbours(screens.shape[1]))
         pixels += (screen * screens[0].size)[:, None, None]
         sums = _in_order(screens.reshape(-1).take(pixels) * along) * down
         rounded: np.ndarray = np.rint(_in_order(sums))
@@ -142,6 +142,7 @@ def _sparse(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return pixels, chosen
 
 
+@cache
 def _neighbours(height: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What OpenCV sums up for each pixel of a frame.
 

@@ -6,7 +6,6 @@ taken within a repeat, since the clock of a machine drifts from one to the next.
 """
 
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from relval._machine import cores
 from relval.envs.atari import AtariPool, names
 from relval.envs.atari.game import SKIP, Rules, inspect
+from relval.runs.provenance import processor
 
 GAMES = ("Breakout", "Pong", "MsPacman")
 STACKS = "AtariPool, stacks"
@@ -411,23 +411,13 @@ def _cpu_seconds(processes: Sequence[int]) -> list[float]:
 def _print_conditions(seconds: float, repeats: int) -> None:
     packages = ("ale-py", "envpool", "gymnasium")
     print(
-        f"{_processor()}, {_count(cores(), 'core')}, load {os.getloadavg()[0]:.1f} before; "
+        f"{processor()}, {_count(cores(), 'core')}, load {os.getloadavg()[0]:.1f} before; "
         + ", ".join(f"{package} {_version(package)}" for package in packages)
     )
     print(
         f"steps of {SKIP} frames, random actions; medians of {repeats} interleaved repeats of "
         f"{seconds:g} s"
     )
-
-
-def _processor() -> str:
-    """The processor's name, where Linux tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.machine())
 
 
 def _version(package: str) -> str:

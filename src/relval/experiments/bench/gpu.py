@@ -72,11 +72,14 @@ def _print(name: str, speed: float, update: float | None = None) -> None:
     print(f"  {name:<50}{speed:>10,.0f}{shown:>12}", flush=True)
 
 
-def _trainer(lever: Lever, env: str = "Pong", critic: str = "relative") -> Trainer:
+def _trainer(
+    lever: Lever, env: str = "Pong", critic: str = "relative", *, seed: int = 1, runs: int = 1
+) -> Trainer:
     config = configure(
         env,
         critic,
         preset="paper" if critic == "relative" else "relval",  # the same loop
+        seed=seed,
         total_steps=10**9,
         device="cuda",
         compile="on" if lever.compiled else "off",
@@ -84,9 +87,9 @@ def _trainer(lever: Lever, env: str = "Pong", critic: str = "relative") -> Train
     )
     with (
         mock.patch.object(workers, "_SPIN", workers._SPIN if lever.spin else 0.0),
-        mock.patch.object(trainer, "_GROUPS", lever.groups),
+        mock.patch.object(trainer, "GROUPS", lever.groups),
     ):
-        return (Trainer if lever.on_device else _Plain)(config)
+        return (Trainer if lever.on_device else _Plain)(config, runs=runs)
 
 
 class _Plain(Trainer):
@@ -112,21 +115,8 @@ def _measure(learner: Trainer, updates: int) -> tuple[float, float]:
 
 def _together(count: int, updates: int) -> float:
     """Steps per second of several runs in one process."""
-    learners = [
-        Trainer(
-            configure(
-                "Pong",
-                "relative",
-                preset="paper",
-                seed=seed,
-                total_steps=10**9,
-                device="cuda",
-                critic_options=_ALL_PAIRS,
-            ),
-            runs=count,
-        )
-        for seed in range(1, count + 1)
-    ]
+    fast = Lever("", settings={"critic_options": _ALL_PAIRS})
+    learners = [_trainer(fast, seed=seed, runs=count) for seed in range(1, count + 1)]
 
     def iterate(learner: Trainer, times: int) -> Any:
         for _ in range(times):
