@@ -45,7 +45,8 @@ LEVERS = (
     Lever("compiled, recorded as CUDA graphs", True, True, True, 1),
     Lever("games in 8 groups"),
     Lever("all pairs in place of sampled ones", settings={"critic_options": _ALL_PAIRS}),
-    Lever("bf16", settings={"critic_options": _ALL_PAIRS, "precision": "bf16"}),
+    Lever("bf16 in place of tf32", settings={"critic_options": _ALL_PAIRS, "precision": "bf16"}),
+    Lever("fp32 in place of tf32", settings={"critic_options": _ALL_PAIRS, "precision": "fp32"}),
 )
 
 
