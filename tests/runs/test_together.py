@@ -1,5 +1,6 @@
 """Several runs in one process."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -55,11 +56,19 @@ def test_a_gpu_that_is_not_there_is_not_replaced(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_profile_adds_up(tmp_path: Path) -> None:
-    run = train(small("CartPole-v1", updates=2), tmp_path / "run", quiet=True, profile=True)
-    rows = (run.folder / "profile.csv").read_text().splitlines()
-    shares = {row.split(",")[0]: float(row.split(",")[2]) for row in rows[1:]}
-    assert set(shares) == {"waiting for emulation", "acting", "update", "logging and saving"}
-    assert sum(shares.values()) == pytest.approx(1, abs=0.01)
-    assert all(share > 0 for share in shares.values())
+@pytest.mark.parametrize(("updates", "first"), [(2, 1), (24, 10)])
+def test_a_profile_adds_up(updates: int, first: int, tmp_path: Path) -> None:
+    run = train(small("CartPole-v1", updates=updates), tmp_path / "run", quiet=True, profile=True)
+    with (run.folder / "profile.csv").open(newline="") as file:
+        rows = {row["phase"]: row for row in csv.DictReader(file)}
+    whole, before = rows.pop("all of it"), rows.pop(f"first {first} updates")
+    assert set(rows) == {"waiting for emulation", "acting", "update", "logging and saving"}
+    for column in ("seconds", "share", "ms_per_step"):
+        parts = [float(row[column]) for row in rows.values()]
+        assert min(parts) > 0
+        assert sum(parts) == pytest.approx(float(whole[column]), abs=0.01)
+    steps = (updates - first) * run.config.ppo.steps
+    each = 1e3 * float(whole["seconds"]) / steps
+    assert float(whole["ms_per_step"]) == pytest.approx(each, rel=0.05)
+    assert 0 < float(before["seconds"]) < run.summary["seconds"] + 1
     assert (run.folder / "profile.png").stat().st_size > 1000

@@ -1,6 +1,7 @@
 """Where a run's time went."""
 
 import csv
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,36 +9,62 @@ from relval.accelerated import DeviceCollector
 from relval.runs.trainer import Trainer
 
 _NAMES = {"env": "waiting for emulation", "act": "acting", "learn": "update"}
+_FIRST = 10
+"""Updates that stand apart, half of a short run's: there functions are compiled, steps recorded."""
 
 
-def write_profile(
-    folder: Path, spent: Mapping[str, float], elapsed: float, trainer: Trainer
-) -> None:
-    """Writes `profile.csv` and `profile.png`: seconds and shares of each phase.
+class Profile:
+    """Adds up what each phase of a run takes.
 
     Args:
-      folder: The run's.
-      spent: Seconds in each phase.
-      elapsed: Seconds in all.
-      trainer: Whose rollouts they were, to measure what copying screens takes of acting.
+      expected: Updates that the run will have.
     """
-    rows = {_NAMES.get(phase, phase): seconds for phase, seconds in spent.items()}
-    if isinstance(trainer.collector, DeviceCollector):
-        copying = trainer.collector.seconds_to_copy() * trainer.step / trainer.envs.num_envs
-        rows["copying screens"] = copying
-        rows["acting"] -= copying
-    rows["logging and saving"] = elapsed - sum(spent.values())
-    steps = trainer.step / trainer.envs.num_envs
-    with (folder / "profile.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["phase", "seconds", "share", "ms_per_step"])
-        for name, seconds in rows.items():
-            share, each = seconds / elapsed, 1e3 * seconds / steps
-            table.writerow([name, f"{seconds:.3f}", f"{share:.4f}", f"{each:.4f}"])
-    _draw(folder / "profile.png", rows, elapsed, trainer.step / elapsed)
+
+    def __init__(self, expected: int) -> None:
+        self.first = min(_FIRST, expected // 2)
+        self.updates = 0
+        self.spent: dict[str, float] = {}
+        self.begin = time.perf_counter()
+        self.getting_ready = 0.0
+        """Seconds of the first updates."""
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Counts an update, with the seconds of each phase."""
+        self.updates += 1
+        if self.updates > self.first:
+            for phase, some in seconds.items():
+                self.spent[phase] = self.spent.get(phase, 0.0) + some
+        if self.updates == self.first:
+            self.getting_ready = time.perf_counter() - self.begin
+
+    def write(self, folder: Path, trainer: Trainer) -> None:
+        """Writes `profile.csv` and `profile.png`: seconds and shares of each phase.
+
+        Args:
+          folder: The run's.
+          trainer: Whose rollouts they were, to measure what copying screens takes of acting.
+        """
+        elapsed = time.perf_counter() - self.begin - self.getting_ready
+        steps = (self.updates - self.first) * trainer.config.ppo.steps
+        rows = {_NAMES.get(phase, phase): seconds for phase, seconds in self.spent.items()}
+        rows["logging and saving"] = elapsed - sum(self.spent.values())
+        if isinstance(trainer.collector, DeviceCollector):
+            rows["copying screens"] = trainer.collector.seconds_to_copy() * steps
+            rows["acting"] -= rows["copying screens"]
+        speed = steps * trainer.envs.num_envs / elapsed
+        with (folder / "profile.csv").open("w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(["phase", "seconds", "share", "ms_per_step"])
+            for name, seconds in rows.items():
+                share, each = seconds / elapsed, 1e3 * seconds / steps
+                table.writerow([name, f"{seconds:.3f}", f"{share:.4f}", f"{each:.4f}"])
+            table.writerow(["all of it", f"{elapsed:.3f}", "1", f"{1e3 * elapsed / steps:.4f}"])
+            table.writerow([f"first {self.first} updates", f"{self.getting_ready:.3f}", "", ""])
+        title = f"{speed:,.0f} steps per second, after the first {self.first} updates"
+        _draw(folder / "profile.png", rows, elapsed, title)
 
 
-def _draw(path: Path, rows: Mapping[str, float], elapsed: float, speed: float) -> None:
+def _draw(path: Path, rows: Mapping[str, float], elapsed: float, title: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 0.5 * len(rows) + 1), layout="constrained")
@@ -46,7 +73,7 @@ def _draw(path: Path, rows: Mapping[str, float], elapsed: float, speed: float) -
     bars = axes.barh(list(rows), shares, color="#4c78a8")
     axes.bar_label(bars, [f"{share:.1f}%" for share in shares], padding=3)
     axes.invert_yaxis()
-    axes.set(title=f"{speed:,.0f} steps per second", xlabel="% of the time")
+    axes.set(title=title, xlabel="% of the time")
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.12)
     figure.savefig(path, dpi=120)

@@ -3,8 +3,6 @@
 import json
 import signal
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -24,7 +22,7 @@ from relval.runs import checkpoint as checkpoints
 from relval.runs.config import Config, from_yaml, to_yaml
 from relval.runs.display import Display, Progress, make_displays
 from relval.runs.logs import CsvLog, TensorBoard, Tracker, WeightsAndBiases, require_wandb
-from relval.runs.profile import write_profile
+from relval.runs.profile import Profile
 from relval.runs.provenance import provenance
 from relval.runs.trainer import Trainer, make_normaliser, restore_agent
 
@@ -278,20 +276,19 @@ def _learning(
         checkpoints.save(folder / _CHECKPOINTS, trainer.step, state)
 
     saved = trainer.step
-    spent: Counter[str] = Counter()
-    begin = time.perf_counter()
+    batch = config.ppo.steps * config.envs.num_envs
+    profiled = Profile(-(-(config.total_steps - trainer.step) // batch))
     try:
         while trainer.step < config.total_steps:
             metrics, seconds, episodes = yield from trainer.iterating()
-            spent.update(seconds)
+            profiled.add(seconds)
             whole = sum(seconds.values())
-            speed = config.ppo.steps * config.envs.num_envs / whole
             for episode in episodes:
                 logs[_EPISODES].append({"step": trainer.step, **asdict(episode)})
             general = {
                 "score": float("nan") if trainer.score is None else trainer.score,
                 "episodes": trainer.episodes,
-                "steps_per_second": speed,
+                "steps_per_second": batch / whole,
                 **{f"seconds_{phase}": spent for phase, spent in seconds.items()},
             }
             logs[_METRICS].append({"step": trainer.step, **general, **metrics})
@@ -320,7 +317,7 @@ def _learning(
         if trainer.step != saved:
             save()
         if profile:
-            write_profile(folder, spent, time.perf_counter() - begin, trainer)
+            profiled.write(folder, trainer)
     finally:
         for log in logs.values():
             log.close()
