@@ -232,6 +232,43 @@ def sweep(
     return 0 if sweep(whole, folder, only=part, launcher=Local(jobs)) else 1
 
 
+def report(
+    folder: tyro.conf.Positional[Path | None] = None,
+    out: Path = Path("report.html"),
+    paper: bool = False,
+    csv: bool = False,
+    markdown: bool = False,
+    latex: bool = False,
+) -> int:
+    """Write one self-contained page about the results of a sweep, finished or not.
+
+    Args:
+        folder: The sweep's, such as results/minatar.
+        out: The page.
+        paper: Without any runs: the paper's aggregates, from the means that it prints.
+        csv: Write the table of scores beside the page too, as CSV.
+        markdown: The same in Markdown.
+        latex: The same in LaTeX.
+    """
+    from relval.experiments import report, tables
+
+    if (folder is None) != paper:
+        raise ValueError(
+            "which results? Name a sweep's folder, for example: relval report results/minatar; or "
+            "ask for the paper's own numbers: relval report --paper"
+        )
+    study = report.report_paper(out) if folder is None else report.report(folder, out)
+    written = [out]
+    writers = {".csv": (csv, tables.comma_separated), ".md": (markdown, tables.markdown)}
+    for suffix, (wanted, write) in {**writers, ".tex": (latex, tables.latex)}.items():
+        if wanted:
+            written.append(out.with_suffix(suffix))
+            written[-1].write_text(write(tables.compare(study.results)), encoding="utf-8")
+    print(study)
+    print(f"written: {', '.join(map(str, written))}")
+    return 0
+
+
 def theory(out: Path = Path("out/theory")) -> int:
     """Show the theory at work on small decision processes, each prediction beside its number.
 
@@ -288,6 +325,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "envs": envs,
     "suite": suite,
     "sweep": sweep,
+    "report": report,
     "theory": theory,
     "bench": bench,
 }

@@ -7,7 +7,7 @@ import pytest
 from relval.experiments.statistics import mean_and_margin
 from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, SUITES, Suite, suite
 from relval.experiments.sweep import sweep
-from relval.runs import load
+from relval.runs import configure, load
 from relval.runs.config import to_yaml
 
 TINY = Suite(
@@ -61,7 +61,7 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
 def test_a_run_with_other_settings_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "runs/CartPole-v1/absolute/1"
     folder.mkdir(parents=True)
-    other = ABSOLUTE.configure("CartPole-v1", seed=1, total_steps=7)
+    other = configure("CartPole-v1", "absolute", seed=1, total_steps=7)
     (folder / "config.yaml").write_text(to_yaml(other), encoding="utf-8")
     with pytest.raises(ValueError, match="other settings than the suite"):
         sweep(TINY, tmp_path)

@@ -44,6 +44,11 @@ def human_normalised(game: str, scores: np.ndarray) -> np.ndarray:
     return (np.asarray(scores, float) - random) / (human - random)
 
 
+def knows_human(game: str) -> bool:
+    """Whether a game has a human score."""
+    return game in _references()
+
+
 @cache
 def _references() -> dict[str, tuple[float, float]]:
     return {

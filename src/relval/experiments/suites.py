@@ -17,12 +17,18 @@ class Variant:
     name: str
     critic: str
     options: dict[str, Any] = field(default_factory=dict)
+    preset: str | None = None
+    """By default the one that suits the environment."""
 
-    def configure(self, env: str, seed: int, total_steps: int) -> Config:
-        """The run of this variant on an environment."""
-        return configure(
-            env, self.critic, seed=seed, total_steps=total_steps, critic_options=self.options
-        )
+
+@dataclass(frozen=True)
+class Printed:
+    """Where the paper prints what a suite measures."""
+
+    table: str
+    """A file in `data`."""
+    columns: dict[str, str]
+    """How its columns begin, for each variant."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +42,21 @@ class Suite:
     total_steps: int
     cites: str | None = None
     """What of the paper it reproduces."""
+    printed: Printed | None = None
+    """The paper's numbers."""
+    device: str = "cpu"
 
     def runs(self) -> dict[str, Config]:
         """All runs by name, seed by seed, so that an early stop leaves whole comparisons."""
         return {
-            f"{env.replace('/', '-')}/{variant.name}/{seed}": variant.configure(
-                env, seed, self.total_steps
+            f"{label(env)}/{variant.name}/{seed}": configure(
+                env,
+                variant.critic,
+                preset=variant.preset,
+                seed=seed,
+                total_steps=self.total_steps,
+                critic_options=variant.options,
+                device=self.device,
             )
             for seed in self.seeds
             for env in self.envs
@@ -55,6 +70,7 @@ class Suite:
         critics: Sequence[str] = (),
         seeds: Sequence[int] = (),
         total_steps: int | None = None,
+        device: str | None = None,
     ) -> "Suite":
         """The same with some of its games, variants and seeds, or shorter; all where none is named.
 
@@ -74,7 +90,13 @@ class Suite:
             variants=tuple(v for v in self.variants if not critics or v.name in critics),
             seeds=tuple(seed for seed in self.seeds if not seeds or seed in seeds),
             total_steps=total_steps or self.total_steps,
+            device=device or self.device,
         )
+
+
+def label(env: str) -> str:
+    """An environment's name, fit to be a folder's."""
+    return env.replace("/", "-")
 
 
 ABSOLUTE = Variant("absolute", "absolute")
@@ -96,6 +118,10 @@ SUITES: dict[str, Suite] = {
         variants=(ABSOLUTE, DAE, RELATIVE),
         seeds=tuple(range(1, 11)),
         total_steps=_ATARI_STEPS,
+        printed=Printed(
+            "paper_table1_atari.csv",
+            columns={"absolute": "ppo", "dae": "dae", "relative": "rv"},
+        ),
     ),
     "value-init": Suite(
         summary="relative values that start at zero, or ranked by their start states",
@@ -119,6 +145,17 @@ SUITES: dict[str, Suite] = {
         ),
         seeds=tuple(range(1, 6)),
         total_steps=_ATARI_STEPS,
+        printed=Printed(
+            "paper_pair_sampling_ablation.csv",
+            columns={"random": "random", "biased33": "biased33", "biased66": "biased66"},
+        ),
+    ),
+    "demo": Suite(
+        summary="PPO with its own critic and with the relative one on MinAtar Breakout",
+        envs=("MinAtar/Breakout",),
+        variants=(ABSOLUTE, RELATIVE),
+        seeds=(1,),
+        total_steps=250_000,
     ),
     "smoke": Suite(
         summary="three critics on small tasks, in minutes, to see that all works",

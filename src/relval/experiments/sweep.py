@@ -1,20 +1,17 @@
 """Finishes the runs of a suite: what is missing and nothing else, and writes what they gave."""
 
-import csv
-import json
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
+from relval.experiments import results, tables
 from relval.experiments.launchers import Job, Launcher, Local
 from relval.experiments.overview import Overview, overview
-from relval.experiments.statistics import mean_and_margin
 from relval.experiments.suites import Suite
-from relval.runs import InterruptedRunError, Run, load
+from relval.runs import InterruptedRunError
 from relval.runs.config import from_yaml
 
-_CURVE_POINTS = 50
 _ATTEMPTS = 3
 """How often a run may fail before it is given up."""
 _PATIENCE = 2.0
@@ -27,9 +24,9 @@ def sweep(
     """Finishes the runs of a suite under `out/runs`, then writes its tables; true if none failed.
 
     It can be stopped at any moment and started again, also from several shells at once: no run is
-    made twice. A run that was stopped or that fails goes on from its checkpoint. `scores.csv`,
-    `curves.csv`, `table.md` and `provenance.json` hold what is worth keeping of all finished runs,
-    and `journal.csv` what happened when.
+    made twice. A run that was stopped or that fails goes on from its checkpoint. What is worth
+    keeping of all finished runs is written as `results` says, with `table.md` to look at;
+    `journal.csv` tells what happened when.
 
     Args:
       suite: The runs.
@@ -44,8 +41,8 @@ def sweep(
     missing = [job for job in wanted if not job.finished]
     print(f"{len(wanted)} runs, {len(missing)} of them to do", flush=True)
     failed: dict[str, str] = {}
+    results.write_suite(suite, out)
     if missing:
-        out.mkdir(parents=True, exist_ok=True)
         try:
             with overview(missing) as seen:
                 failed = _finish(missing, launcher or Local(), seen)
@@ -53,10 +50,12 @@ def sweep(
             raise InterruptedRunError(
                 f"stopped, and saved what had begun under {out}; the same command goes on"
             ) from None
-    finished = {job.name: load(job.folder) for job in jobs if job.finished}
-    if finished:
-        _write_results(suite, finished, out)
-        print((out / "table.md").read_text(encoding="utf-8"))
+    gathered = results.gather(suite, out)
+    if gathered.scores:
+        results.write(gathered, out)
+        table = tables.markdown(tables.compare(gathered))
+        (out / "table.md").write_text(table, encoding="utf-8")
+        print(table)
     for name, reason in failed.items():
         print(f"failed: {name}: {reason}", file=sys.stderr)
     return not failed
@@ -98,70 +97,3 @@ def _check_settings(job: Job) -> None:
             f"{job.folder} was made with other settings than the suite now has: remove it, or "
             "choose another --out"
         )
-
-
-def _write_results(suite: Suite, finished: dict[str, Run], out: Path) -> None:
-    with (out / "scores.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["env", "variant", "seed", "score", "steps", "episodes", "seconds"])
-        for name, run in finished.items():
-            summary = run.summary
-            env, variant, seed = name.split("/")
-            numbers = [round(summary["score"], 3), summary["steps"], summary["episodes"]]
-            writer.writerow([env, variant, seed, *numbers, round(summary["seconds"], 1)])
-    with (out / "curves.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["env", "variant", "seed", "step", "score"])
-        for name, run in finished.items():
-            for step, score in _curve(run):
-                writer.writerow([*name.split("/"), step, score])
-    _write_provenance(finished, out)
-    (out / "table.md").write_text(_table(suite, finished), encoding="utf-8")
-
-
-def _write_provenance(finished: dict[str, Run], out: Path) -> None:
-    """Where the runs were made: each different answer once, with the runs that gave it."""
-    answers: dict[str, list[str]] = {}
-    for name, run in finished.items():
-        answers.setdefault(json.dumps(run.provenance, indent=2), []).append(name)
-    tree = [{"runs": names, **json.loads(answer)} for answer, names in answers.items()]
-    (out / "provenance.json").write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
-
-
-def _curve(run: Run) -> list[tuple[str, str]]:
-    """About fifty points of a run's score."""
-    with run.metrics.open(encoding="utf-8", newline="") as file:
-        rows = [(row["step"], f"{float(row['score']):.3f}") for row in csv.DictReader(file)]
-    stride = max(1, len(rows) // _CURVE_POINTS)
-    return rows[stride - 1 :: stride]
-
-
-def _table(suite: Suite, finished: dict[str, Run]) -> str:
-    """Mean final scores with 95% intervals, environments down and variants across, in Markdown."""
-    names = [variant.name for variant in suite.variants]
-    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for env in (env.replace("/", "-") for env in suite.envs):
-        cells = []
-        for name in names:
-            scores = [
-                finished[key].summary["score"]
-                for seed in suite.seeds
-                if (key := f"{env}/{name}/{seed}") in finished
-            ]
-            cells.append(_cell(scores))
-        lines.append(f"| {env} | " + " | ".join(cells) + " |")
-    seeds = len(suite.seeds)
-    lines.append("")
-    lines.append(
-        f"Mean score of the last 100 episodes after {suite.total_steps:,} steps, {seeds} seeds, "
-        "± half a 95% interval (Student's t); in brackets the single seeds."
-    )
-    return "\n".join(lines) + "\n"
-
-
-def _cell(scores: list[float]) -> str:
-    if not scores:
-        return "-"
-    mean, margin = mean_and_margin(scores)
-    single = ", ".join(f"{score:.1f}" for score in scores)
-    return f"{mean:.1f} ± {margin:.1f} ({single})"

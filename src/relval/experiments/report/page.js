@@ -1,0 +1,233 @@
+"use strict";
+// Draws the pictures of a report from the numbers in the page, without any library.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const hidden = new Set();
+const pictures = [];
+const colour = (variant) => `var(--c${data.variants.indexOf(variant) % 6})`;
+const shown = () => data.variants.filter((variant) => !hidden.has(variant));
+
+function element(name, attributes, parent) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (parent) parent.appendChild(made);
+  return made;
+}
+
+function text(content, attributes, parent) {
+  element("text", attributes, parent).textContent = content;
+}
+
+function ticks(low, high, count) {
+  const raw = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw);
+  const marks = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) marks.push(k * step);
+  return marks;
+}
+
+function number(value) {
+  const size = Math.abs(value);
+  if (size >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;
+  if (size >= 1e4) return `${+(value / 1e3).toPrecision(3)}k`;
+  return String(+value.toPrecision(size >= 100 ? 4 : 3));
+}
+
+// Lines with bands: hover to read, drag to zoom, double-click to see all again.
+
+function lines(figure, chart) {
+  const height = 220, left = 46, right = 10, top = 10, bottom = 34;
+  let zoom = null, pressed = null;
+  const svg = element("svg", { role: "img", "aria-label": chart.label, height }, figure);
+  const reset = document.createElement("button");
+  reset.className = "reset";
+  reset.textContent = "show all";
+  reset.hidden = true;
+  figure.appendChild(reset);
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  figure.appendChild(tip);
+  let place = null;
+
+  function draw() {
+    const width = svg.clientWidth || 320;
+    svg.replaceChildren();
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    const [x0, x1] = zoom || [chart.x[0], chart.x[chart.x.length - 1]];
+    const seen = chart.x.map((x) => x >= x0 && x <= x1);
+    const values = [];
+    for (const variant of shown())
+      (chart.lines[variant] || []).forEach((point, k) => point && seen[k] && values.push(point[1], point[2]));
+    let low = Math.min(...values), high = Math.max(...values);
+    if (!values.length) [low, high] = [0, 1];
+    if (high === low) [low, high] = [low - 0.5, high + 0.5];
+    const pad = 0.05 * (high - low);
+    [low, high] = [low - pad, high + pad];
+    const X = (x) => left + ((x - x0) / (x1 - x0 || 1)) * (width - left - right);
+    const Y = (y) => top + ((high - y) / (high - low)) * (height - top - bottom);
+    place = { X, Y, x0, x1, width };
+
+    for (const y of ticks(low, high, 4)) {
+      element("line", { class: "grid", x1: left, x2: width - right, y1: Y(y), y2: Y(y) }, svg);
+      text(number(y), { x: left - 6, y: Y(y) + 4, "text-anchor": "end" }, svg);
+    }
+    for (const x of ticks(x0, x1, Math.max(2, Math.floor(width / 75))))
+      text(number(x), { x: X(x), y: height - bottom + 15, "text-anchor": "middle" }, svg);
+    text(chart.x_label, { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, svg);
+
+    const clip = `clip-${pictures.indexOf(picture)}`;
+    const clipping = element("clipPath", { id: clip }, svg);
+    element("rect", { x: left, y: 0, width: Math.max(0, width - left - right), height: height - bottom }, clipping);
+    const inside = element("g", { "clip-path": `url(#${clip})` }, svg);
+    for (const variant of shown()) {
+      const points = (chart.lines[variant] || [])
+        .map((point, k) => point && { x: X(chart.x[k]), y: Y(point[0]), low: Y(point[1]), high: Y(point[2]) })
+        .filter(Boolean);
+      if (!points.length) continue;
+      const group = element("g", { "data-variant": variant, style: `color: ${colour(variant)}` }, inside);
+      const path = (list, key) => list.map((p) => `${p.x.toFixed(1)},${p[key].toFixed(1)}`).join("L");
+      const band = `M${path(points, "high")}L${path([...points].reverse(), "low")}Z`;
+      element("path", { d: band, fill: "currentColor", opacity: 0.16 }, group);
+      const line = { d: `M${path(points, "y")}`, fill: "none", stroke: "currentColor", "stroke-width": 2, "stroke-linejoin": "round" };
+      element("path", line, group);
+    }
+  }
+
+  function nearest(x) {
+    let best = 0;
+    chart.x.forEach((value, k) => { if (Math.abs(value - x) < Math.abs(chart.x[best] - x)) best = k; });
+    return best;
+  }
+
+  function where(event) {
+    const box = svg.getBoundingClientRect();
+    const inside = Math.min(Math.max(event.clientX - box.left, left), place.width - right);
+    return place.x0 + ((inside - left) / (place.width - left - right)) * (place.x1 - place.x0);
+  }
+
+  function point(event) {
+    svg.querySelectorAll(".cursor, .dot, .selection").forEach((mark) => mark.remove());
+    const x = where(event), k = nearest(x), at = place.X(chart.x[k]);
+    if (pressed !== null && Math.abs(place.X(x) - place.X(pressed)) > 4) {
+      const [from, to] = [pressed, x].sort((a, b) => a - b).map(place.X);
+      element("rect", { class: "selection", x: from, y: top, width: to - from, height: height - top - bottom }, svg);
+    }
+    element("line", { class: "cursor", x1: at, x2: at, y1: top, y2: height - bottom }, svg);
+    tip.replaceChildren();
+    const head = document.createElement("div");
+    head.textContent = `${chart.x_label}: ${number(chart.x[k])}`;
+    tip.appendChild(head);
+    for (const variant of shown()) {
+      const value = (chart.lines[variant] || [])[k];
+      if (!value) continue;
+      const mark = { class: "dot", cx: at, cy: place.Y(value[0]), r: 3.5, fill: colour(variant) };
+      element("circle", mark, svg);
+      const row = document.createElement("div"), dot = document.createElement("i"), mean = document.createElement("b");
+      dot.style.background = colour(variant);
+      mean.textContent = number(value[0]);
+      const spread = value[1] === value[2] ? "" : ` (${number(value[1])} to ${number(value[2])})`;
+      row.append(dot, `${variant} `, mean, spread);
+      tip.appendChild(row);
+    }
+    tip.hidden = false;
+    const room = figure.clientWidth - tip.offsetWidth - 8;
+    const after = svg.offsetLeft + at + 14;
+    tip.style.left = `${Math.max(4, after > room ? svg.offsetLeft + at - tip.offsetWidth - 14 : after)}px`;
+    tip.style.top = "2.4rem";
+  }
+
+  function leave() {
+    tip.hidden = true;
+    pressed = null;
+    svg.querySelectorAll(".cursor, .dot, .selection").forEach((mark) => mark.remove());
+  }
+
+  function see(range) {
+    zoom = range;
+    reset.hidden = zoom === null;
+    leave();
+    draw();
+  }
+
+  svg.addEventListener("pointermove", point);
+  svg.addEventListener("pointerdown", (event) => { pressed = where(event); point(event); });
+  svg.addEventListener("pointerup", (event) => {
+    const range = [pressed, where(event)].sort((a, b) => a - b);
+    const wide = pressed !== null && Math.abs(place.X(range[1]) - place.X(range[0])) > 12;
+    pressed = null;
+    if (wide && nearest(range[1]) - nearest(range[0]) > 1) see(range);
+  });
+  svg.addEventListener("pointerleave", leave);
+  svg.addEventListener("dblclick", () => see(null));
+  reset.addEventListener("click", () => see(null));
+  const picture = { draw };
+  return picture;
+}
+
+// Points with intervals, a row for each variant.
+
+function intervals(figure, chart) {
+  const row = 26, top = 4, bottom = 24;
+  const svg = element("svg", { role: "img", "aria-label": chart.label }, figure);
+  function draw() {
+    const width = svg.clientWidth || 320;
+    const names = shown().filter((variant) => chart.rows[variant]);
+    const height = top + bottom + row * Math.max(1, names.length);
+    svg.replaceChildren();
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("height", height);
+    const left = 14 + 7 * Math.max(4, ...names.map((name) => name.length)), right = 46;
+    const ends = names.flatMap((name) => chart.rows[name].slice(1));
+    if (chart.mark !== null) ends.push(chart.mark);
+    let low = Math.min(...ends), high = Math.max(...ends);
+    if (high <= low) [low, high] = [low - 0.5, high + 0.5];
+    const pad = 0.08 * (high - low);
+    [low, high] = [low - pad, high + pad];
+    const X = (x) => left + ((x - low) / (high - low)) * (width - left - right);
+    for (const x of ticks(low, high, Math.max(2, Math.floor((width - left - right) / 60)))) {
+      element("line", { class: "grid", x1: X(x), x2: X(x), y1: top, y2: height - bottom }, svg);
+      text(number(x), { x: X(x), y: height - 8, "text-anchor": "middle" }, svg);
+    }
+    if (chart.mark !== null)
+      element("line", { class: "cursor", x1: X(chart.mark), x2: X(chart.mark), y1: top, y2: height - bottom }, svg);
+    names.forEach((name, k) => {
+      const [value, from, to] = chart.rows[name], y = top + row * (k + 0.5);
+      const group = element("g", { "data-variant": name, style: `color: ${colour(name)}` }, svg);
+      const bar = { x1: X(from), x2: X(to), y1: y, y2: y, stroke: "currentColor", "stroke-width": 8, "stroke-linecap": "round", opacity: 0.35 };
+      if (to > from) element("line", bar, group);
+      element("circle", { cx: X(value), cy: y, r: 5, fill: "currentColor" }, group);
+      text(name, { class: "name", x: 4, y: y + 4 }, group);
+      text(number(value), { x: width - 4, y: y + 4, "text-anchor": "end" }, group);
+      const spread = to > from ? `, 95%: ${number(from)} to ${number(to)}` : "";
+      element("title", {}, group).textContent = `${name}: ${number(value)}${spread}`;
+    });
+  }
+  return { draw };
+}
+
+for (const figure of document.querySelectorAll("figure[data-chart]")) {
+  const chart = data.charts[figure.dataset.chart];
+  pictures.push((figure.classList.contains("lines") ? lines : intervals)(figure, chart));
+}
+const drawAll = () => pictures.forEach((picture) => picture.draw());
+
+const legend = document.getElementById("legend");
+for (const variant of data.variants) {
+  const button = document.createElement("button");
+  button.textContent = variant;
+  button.style.setProperty("--own", colour(variant));
+  button.setAttribute("aria-pressed", "true");
+  button.title = "show or hide in all pictures";
+  button.addEventListener("click", () => {
+    if (!hidden.delete(variant)) hidden.add(variant);
+    button.setAttribute("aria-pressed", String(!hidden.has(variant)));
+    drawAll();
+  });
+  legend.appendChild(button);
+}
+let width = 0;
+new ResizeObserver(() => {
+  if (document.body.clientWidth !== width) { width = document.body.clientWidth; drawAll(); }
+}).observe(document.body);

@@ -1,0 +1,416 @@
+"""The page itself: HTML that needs nothing beside it."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, fields
+from html import escape
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+from relval import __version__
+from relval.experiments.report.study import Curves, Study
+from relval.experiments.results import Score, Tree
+from relval.experiments.scores import Interval
+from relval.experiments.tables import Cell, Comparison, number, shown
+from relval.runs.display import duration
+
+Charts = dict[str, dict[str, Any]]
+"""What the page's script draws, by the name that a figure asks for it with."""
+
+
+def render(study: Study, table: Comparison, *, title: str) -> str:
+    """The page about finished runs."""
+    suite, charts = study.results.suite, Charts()
+    cites = f" It reproduces of the paper: {escape(suite.cites)}." if suite.cites else ""
+    sections = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{escape(_sentence(suite.summary))}{cites}</p>",
+        _facts(study),
+        _findings(study, table),
+        '<nav id="legend" aria-label="variants"></nav>',
+        _aggregates(study, charts),
+        _profiles(study, charts),
+        _games(study, table),
+        _learning_curves(study, charts),
+        _cost(study),
+        _settings(study.results.settings),
+        _origins(study.results.provenance),
+        _runs(study.results.scores),
+        _about_intervals(study),
+    ]
+    return _page(f"{title}: relative values", sections, study.variants, charts)
+
+
+def render_printed(study: Study, table: Comparison) -> str:
+    """The page about the numbers that the paper prints."""
+    charts = Charts()
+    games = len(table.games)
+    wins = (
+        f"relative has a higher mean than absolute on {_above(table, 'relative', 'absolute')} of "
+        f"{games} games (the paper's text says 30), and than dae on "
+        f"{_above(table, 'relative', 'dae')} (37)"
+    )
+    sections = [
+        "<h1>The paper's own numbers</h1>",
+        "<p>The aggregate figure of Relative Value Learning (Höftmann, Robine and Harmeling, ICLR "
+        "2026), from the means that its Table 1 prints: 49 games, 40M frames. <strong>Only mean "
+        "scores are printed, not single runs: there are no intervals here, and IQM and optimality "
+        "gap are over the means of games.</strong></p>",
+        f"<p>{escape(wins)}.</p>",
+        '<nav id="legend" aria-label="variants"></nav>',
+        _aggregates(study, charts),
+        _games(study, table, only_printed=True),
+    ]
+    return _page("Relative Value Learning: the paper's numbers", sections, study.variants, charts)
+
+
+def _page(title: str, sections: Iterable[str], variants: Sequence[str], charts: Charts) -> str:
+    data = json.dumps({"variants": variants, "charts": charts}, allow_nan=False)
+    data = data.replace("<", "\\u003c")  # nothing in it may end the script
+    body = "\n".join(section for section in sections if section)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{escape(title)}</title>
+<style>
+{_asset("page.css")}</style>
+</head>
+<body>
+{body}
+<footer>Made by relval {escape(__version__)}.</footer>
+<noscript>The pictures need JavaScript; the tables do not.</noscript>
+<script type="application/json" id="data">{data}</script>
+<script>
+{_asset("page.js")}</script>
+</body>
+</html>
+"""
+
+
+def _asset(name: str) -> str:
+    return (resources.files("relval.experiments.report") / name).read_text(encoding="utf-8")
+
+
+# The top
+
+
+def _facts(study: Study) -> str:
+    results = study.results
+    suite = results.suite
+    done, wanted = len(results.scores), len(suite.envs) * len(suite.variants) * len(suite.seeds)
+    facts = {
+        f"{done} of {wanted}" if done < wanted else f"{done}": "runs finished",
+        f"{len({score.env for score in results.scores})}": "environments",
+        f"{len({score.seed for score in results.scores})}": "seeds",
+        f"{suite.total_steps:,}": "steps a run",
+    }
+    shown = "".join(f"<li><strong>{k}</strong> {v}</li>" for k, v in facts.items())
+    return f'<ul class="facts">{shown}</ul>'
+
+
+def _findings(study: Study, table: Comparison) -> str:
+    """What the numbers say, in sentences."""
+    said = []
+    for name, chance in study.improvements.items():
+        above = _above(table, name, study.baseline)
+        if not study.enough_seeds:
+            verdict = f"not to be told from {study.baseline} yet, with so few seeds"
+        elif chance.low > 0.5:
+            verdict = f"better than {study.baseline}"
+        elif chance.high < 0.5:
+            verdict = f"worse than {study.baseline}"
+        else:
+            verdict = f"not to be told from {study.baseline}"
+        interval = f" (95%: {chance.low:.2f} to {chance.high:.2f})" if study.enough_seeds else ""
+        said.append(
+            f"<strong>{escape(name)}</strong> is {escape(verdict)}: a run of it beats one of "
+            f"{escape(study.baseline)} on the same game with probability {chance.value:.2f}"
+            f"{interval}, and its mean is the higher one on {above} of {len(study.shared)} games."
+        )
+    missing = [v.name for v in study.results.suite.variants if v.name not in study.variants]
+    if missing:
+        said.append(f"No run has finished yet of: {escape(', '.join(missing))}.")
+    return "".join(f"<p>{sentence}</p>" for sentence in said)
+
+
+def _above(table: Comparison, name: str, other: str) -> int:
+    return sum(table.cells[game, name].mean > table.cells[game, other].mean for game in table.games)
+
+
+# Pictures
+
+
+def _aggregates(study: Study, charts: Charts) -> str:
+    if not study.aggregates:
+        return (
+            "<h2>All games together</h2><p>No game has a run of every variant yet, so there is "
+            "nothing to put together.</p>"
+        )
+    figures = []
+    for aggregate, rows in study.aggregates.items():
+        direction = "less is better" if aggregate == "optimality gap" else "more is better"
+        figures.append(
+            _figure(
+                charts,
+                f"aggregate {aggregate}",
+                f"{aggregate}, {direction}",
+                {"rows": {name: _triple(row) for name, row in rows.items()}, "mark": None},
+                kind="intervals",
+            )
+        )
+    if study.improvements:
+        chances = {name: _triple(chance) for name, chance in study.improvements.items()}
+        figures.append(
+            _figure(
+                charts,
+                "improvement",
+                f"Probability to beat {study.baseline}",
+                {"rows": chances, "mark": 0.5},
+                kind="intervals",
+            )
+        )
+    scale = (
+        "Scores are human-normalised: 0 is random play, 1 a human."
+        if study.results.by_humans
+        else "On each game 0 is the worst of these runs and 1 the best."
+    )
+    bars = " Bars are 95% intervals." if study.results.curves else ""
+    games = len(study.shared)
+    over = "1 game" if games == 1 else f"{games} games"
+    left_out = len(study.results.games) - games
+    but = f" ({left_out} lack a run of some variant, and are left out)" if left_out else ""
+    return (
+        f'<h2>All games together</h2><p class="quiet">Over {over}{but}. {scale}{bars}</p>'
+        f'<div class="pictures small">{"".join(figures)}</div>'
+    )
+
+
+def _profiles(study: Study, charts: Charts) -> str:
+    figures = []
+    if study.profiles is not None:
+        chart = _lines(study.profiles, "normalised score")
+        figures.append(_figure(charts, "profile", "Share of runs above a score", chart))
+    if study.efficiency is not None:
+        chart = _lines(study.efficiency, "steps")
+        figures.append(_figure(charts, "efficiency", "IQM while learning", chart))
+    if not figures:
+        return ""
+    return f'<div class="pictures wide">{"".join(figures)}</div>'
+
+
+def _learning_curves(study: Study, charts: Charts) -> str:
+    if not study.results.curves:
+        return ""
+    figures = [
+        _figure(charts, f"curve {game}", game, _lines(study.curves(game), "steps"))
+        for game in study.results.games
+    ]
+    return (
+        '<h2>Learning curves</h2><p class="quiet">Score, the mean of the last 100 episodes; mean '
+        "over seeds, with its 95% interval as a band where there are three or more. Point to read, "
+        f'drag to zoom, double-click to see all.</p><div class="pictures">{"".join(figures)}</div>'
+    )
+
+
+def _figure(
+    charts: Charts, name: str, title: str, chart: Mapping[str, Any], kind: str = "lines"
+) -> str:
+    charts[name] = {"label": title, **chart}
+    return f'<figure class="{kind}" data-chart="{escape(name)}"><h3>{escape(title)}</h3></figure>'
+
+
+def _lines(curves: Curves, x_label: str) -> dict[str, Any]:
+    return {
+        "x": [_short(x) for x in curves.x.tolist()],
+        "x_label": x_label,
+        "lines": {
+            name: [point and _triple(point) for point in line]
+            for name, line in curves.lines.items()
+        },
+    }
+
+
+def _triple(interval: Interval) -> list[float]:
+    return [_short(x) for x in (interval.value, interval.low, interval.high)]
+
+
+def _short(x: float) -> float:
+    """Five digits are enough for a picture."""
+    return float(f"{x:.5g}")
+
+
+# Tables
+
+
+def _games(study: Study, table: Comparison, *, only_printed: bool = False) -> str:
+    against_paper = any(cell.printed for cell in table.cells.values())
+    rows = []
+    for game in table.games:
+        best = table.best(game)
+        cells = "".join(
+            _game_cell(table.cells[game, name], name in best, only_printed=only_printed)
+            for name in table.variants
+        )
+        rows.append(f"<tr><td>{escape(game)}</td>{cells}</tr>")
+    wins = "".join(f"<td>{count}</td>" for count in table.wins.values())
+    note = table.note
+    if only_printed:
+        note = "Means and standard deviations as printed."
+    elif against_paper:
+        note += " Under each the paper's mean and standard deviation."
+    return (
+        f'<h2>Game by game</h2><p class="quiet">{escape(note)} The best mean is in bold.</p>'
+        '<div class="scroll"><table id="games">'
+        f"<thead><tr>{_cells(['', *table.variants], 'th')}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody><tfoot><tr><td>best on</td>{wins}</tr></tfoot>"
+        "</table></div>"
+    )
+
+
+def _game_cell(cell: Cell, best: bool, *, only_printed: bool) -> str:
+    mark = ' class="best"' if best else ""
+    printed = f"{number(cell.printed[0])} ± {number(cell.printed[1])}" if cell.printed else ""
+    if only_printed:
+        return f"<td{mark}>{printed}</td>"
+    missing = cell.expected - len(cell.scores)
+    few = f"<small>{len(cell.scores)} of {cell.expected} runs</small>"
+    paper = f"<small>paper {printed}</small>" if printed else ""
+    return f"<td{mark}>{shown(cell)}{few if missing else ''}{paper}</td>"
+
+
+def _cost(study: Study) -> str:
+    machines = {
+        name: _machine(answer) for answer in study.results.provenance for name in answer["runs"]
+    }
+    groups: dict[tuple[str, str], list[Score]] = {}
+    for score in study.results.scores:
+        machine = machines.get(f"{score.env}/{score.variant}/{score.seed}", "not known")
+        groups.setdefault((score.variant, machine), []).append(score)
+    rows = []
+    for (variant, machine), scores in groups.items():
+        seconds = sum(score.seconds for score in scores)
+        speed = sum(score.steps for score in scores) / seconds
+        rows.append(
+            [
+                variant,
+                machine,
+                len(scores),
+                f"{speed:,.0f}",
+                duration(seconds / len(scores)),
+                duration(seconds),
+            ]
+        )
+    header = ["variant", "machine", "runs", "steps/s of a run", "a run", "all runs"]
+    return (
+        '<h2>Throughput and cost</h2><p class="quiet">Wall-clock time; several runs may have '
+        f"shared the machine.</p>{_table(header, rows)}"
+    )
+
+
+def _machine(answer: Tree) -> str:
+    hardware = answer["hardware"]
+    return f"{hardware['gpu'] or hardware['cpu']}, {hardware['cores']} cores"
+
+
+def _settings(settings: Sequence[Tree]) -> str:
+    """Which settings differ between groups of runs, and all of them."""
+    if not settings:
+        return ""
+    flat = [dict(_flat(tree)) for tree in settings]
+    names = [_group_name(tree["runs"]) for tree in settings]
+    keys = list(dict.fromkeys(key for tree in flat for key in tree if key != "runs"))
+    differing = [key for key in keys if len({str(tree.get(key, "")) for tree in flat}) > 1]
+    rows = [[key, *(str(tree.get(key, "")) for tree in flat)] for key in differing]
+    every = "".join(
+        f"<details><summary>{escape(name)}: every setting</summary><pre>"
+        + escape("\n".join(f"{key}: {tree[key]}" for key in keys if key in tree))
+        + "</pre></details>"
+        for name, tree in zip(names, flat, strict=True)
+    )
+    comparison = f"<p>Where runs differ:</p>{_table(['', *names], rows)}" if rows else ""
+    return f"<h2>Settings</h2>{comparison}{every}"
+
+
+def _flat(tree: Tree, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _group_name(runs: Sequence[str]) -> str:
+    """The variants of some runs, and their environments if there are not many."""
+    variants = dict.fromkeys(run.split("/")[1] for run in runs)
+    return ", ".join(variants)
+
+
+def _origins(provenance: Sequence[Tree]) -> str:
+    """Versions, commits and machines."""
+    if not provenance:
+        return ""
+    rows = []
+    for answer in provenance:
+        git = answer.get("git") or {}
+        commit = (git.get("commit") or "not known")[:10]
+        changed = " with changes" if git.get("changed") else ""
+        versions = ", ".join(f"{name} {version}" for name, version in answer["versions"].items())
+        rows.append([f"{len(answer['runs'])} runs", commit + changed, _machine(answer), versions])
+    listed = "".join(
+        f"<details><summary>Which {len(answer['runs'])} runs</summary>"
+        f"<pre>{escape(chr(10).join(answer['runs']))}</pre></details>"
+        for answer in provenance
+        if len(provenance) > 1
+    )
+    table = _table(["", "commit", "machine", "versions"], rows)
+    return f"<h2>Versions and machines</h2>{table}{listed}"
+
+
+def _runs(scores: Sequence[Score]) -> str:
+    header = [field.name for field in fields(Score)]
+    lines = [header, *(list(map(str, astuple(score))) for score in scores)]
+    raw = "\n".join(",".join(line) for line in lines) + "\n"
+    return (
+        "<h2>All runs</h2>"
+        f'<p><a download="scores.csv" href="data:text/csv;charset=utf-8,{quote(raw)}">Download the '
+        f"raw table</a> ({len(scores)} runs, CSV).</p>"
+        f"<details><summary>Show it</summary>{_table(header, lines[1:])}</details>"
+    )
+
+
+def _about_intervals(study: Study) -> str:
+    if not study.coverage:
+        return ""
+    simulated = study.coverage
+    rows = [
+        [f"{seeds} seeds", *(f"{100 * share:.0f}%" for share in shares.values()), "95%"]
+        for seeds, shares in simulated.items()
+    ]
+    header = ["", *next(iter(simulated.values())), "promised"]
+    return (
+        "<h2>About the intervals</h2><p>Intervals of aggregates are stratified bootstrap intervals "
+        "by percentiles (Agarwal et al., 2021): seeds are drawn anew within each game. "
+        "<strong>With few seeds they are too narrow.</strong> So often they cover the truth in "
+        f"simulated studies of this kind:</p>{_table(header, rows, name='coverage')}"
+    )
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[Any]], name: str | None = None) -> str:
+    body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
+    mark = f' id="{name}"' if name else ""
+    return (
+        f'<div class="scroll"><table{mark}><thead><tr>{_cells(header, "th")}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cells(values: Iterable[Any], kind: str) -> str:
+    return "".join(f"<{kind}>{escape(str(value))}</{kind}>" for value in values)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."

@@ -1,0 +1,164 @@
+"""Scores game by game and variant by variant, for reading: Markdown, LaTeX, CSV."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relval.experiments.results import Results
+from relval.experiments.scores import read_table
+from relval.experiments.statistics import mean_and_margin
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a variant reached on a game."""
+
+    scores: tuple[float, ...]
+    """Of finished runs, seed by seed."""
+    expected: int
+    """How many runs there should be."""
+    printed: tuple[float, float] | None = None
+    """The paper's mean and standard deviation."""
+
+    @property
+    def mean(self) -> float:
+        """The mean score; NaN without a run."""
+        return self.mean_and_margin[0]
+
+    @property
+    def mean_and_margin(self) -> tuple[float, float]:
+        """The mean, and half its 95% interval."""
+        return mean_and_margin(self.scores) if self.scores else (math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table: a row for each game, a cell for each variant that has a run."""
+
+    variants: tuple[str, ...]
+    games: tuple[str, ...]
+    cells: dict[tuple[str, str], Cell]
+    """By game and variant."""
+    total_steps: int
+
+    def best(self, game: str) -> set[str]:
+        """The variants with the highest mean score on a game; none where there is one only."""
+        means = {name: self.cells[game, name].mean for name in self.variants}
+        known = {name: mean for name, mean in means.items() if not math.isnan(mean)}
+        if len(known) < 2:
+            return set()
+        return {name for name, mean in known.items() if mean == max(known.values())}
+
+    @property
+    def wins(self) -> dict[str, int]:
+        """On how many games each variant is the best."""
+        return {name: sum(name in self.best(game) for game in self.games) for name in self.variants}
+
+    @property
+    def note(self) -> str:
+        """What the numbers are."""
+        counts = sorted({len(cell.scores) for cell in self.cells.values()} - {0})
+        seeds = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
+        plural = "seed" if counts == [1] else "seeds"
+        interval = "" if counts == [1] else ", ± half a 95% interval (Student's t)"
+        return (
+            f"Mean score of the last 100 episodes after {self.total_steps:,} steps, "
+            f"{seeds} {plural}{interval}."
+        )
+
+
+def compare(results: Results) -> Comparison:
+    """The results as a table."""
+    printed = _printed(results)
+    variants = results.variants
+    return Comparison(
+        variants,
+        results.games,
+        {
+            (game, name): Cell(
+                tuple(s for s in results.of(game, name) if not math.isnan(s)),
+                len(results.suite.seeds),
+                printed.get((game, name)),
+            )
+            for game in results.games
+            for name in variants
+        },
+        results.suite.total_steps,
+    )
+
+
+def _printed(results: Results) -> dict[tuple[str, str], tuple[float, float]]:
+    """The paper's numbers, by game and variant."""
+    if results.suite.printed is None:
+        return {}
+    return {
+        (row["game"], name): (float(row[f"{column}_mean"]), float(row[f"{column}_std"]))
+        for row in read_table(results.suite.printed.table)
+        for name, column in results.suite.printed.columns.items()
+    }
+
+
+def markdown(table: Comparison) -> str:
+    """The table in Markdown: means with margins, the single seeds in brackets, the best in bold."""
+    lines = [_line(["", *table.variants]), "|---" * (len(table.variants) + 1) + "|"]
+    for game in table.games:
+        cells = []
+        for name in table.variants:
+            cell = table.cells[game, name]
+            text = shown(cell)
+            if name in table.best(game):
+                text = f"**{text}**"
+            if len(cell.scores) > 1:
+                text += f" ({', '.join(map(number, cell.scores))})"
+            cells.append(text)
+        lines.append(_line([game, *cells]))
+    return "\n".join([*lines, "", table.note]) + "\n"
+
+
+def latex(table: Comparison) -> str:
+    """The table as a LaTeX `tabular`, the best in bold; it needs the package booktabs."""
+    rows = [" & ".join(["", *table.variants]) + r" \\ \midrule"]
+    for game in table.games:
+        cells = [game]
+        for name in table.variants:
+            text = shown(table.cells[game, name]).replace("±", r"\pm").replace(",", "{,}")
+            cells.append(rf"$\mathbf{{{text}}}$" if name in table.best(game) else f"${text}$")
+        rows.append(" & ".join(cells) + r" \\")
+    body = "\n".join(rows)
+    columns = "l" + "r" * len(table.variants)
+    return (
+        f"% {table.note}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n"
+        "\\end{tabular}\n"
+    )
+
+
+def comma_separated(table: Comparison) -> str:
+    """The table as CSV, a row for each game and variant, beside the paper's numbers."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["game", "variant", "mean", "margin", "runs", "paper_mean", "paper_std"])
+    for (game, name), cell in table.cells.items():
+        numbers = [*cell.mean_and_margin] if cell.scores else ["", ""]
+        writer.writerow([game, name, *numbers, len(cell.scores), *(cell.printed or ("", ""))])
+    return text.getvalue()
+
+
+def shown(cell: Cell) -> str:
+    """A mean with its margin, as far as there are runs."""
+    mean, margin = cell.mean_and_margin
+    if math.isnan(mean):
+        return "-"
+    if math.isinf(margin):
+        return number(mean)
+    return f"{number(mean)} ± {number(margin)}"
+
+
+def number(value: float) -> str:
+    """A score with as many decimals as say something."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

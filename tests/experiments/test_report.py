@@ -1,0 +1,177 @@
+"""The page about a sweep's results, read in a real browser."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from relval import cli
+from relval.experiments.report import report, report_paper, study
+from tests.browser import Page, browser
+from tests.experiments.studies import GAMES, SUITE, made_up, store
+
+
+@pytest.fixture(autouse=True)
+def simulate_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "_TRIALS", 20)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started.page()
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> Path:
+    """A report with runs missing."""
+    found = made_up(without=("Pong/dae", "Breakout/relative/3"))
+    path = tmp_path / "report.html"
+    report(store(found, tmp_path / "a-study"), path)
+    return path
+
+
+def curves_of(page: Page, chart: str) -> list[str]:
+    """The variants that a picture shows."""
+    shown: list[str] = page.run(
+        f"[...document.querySelectorAll('figure[data-chart=\"{chart}\"] g[data-variant]')]"
+        ".map(g => g.dataset.variant)"
+    )
+    return shown
+
+
+def table_of(page: Page) -> list[list[str]]:
+    rows: list[list[str]] = page.run(
+        "[...document.querySelectorAll('#games tr')]"
+        ".map(row => [...row.cells].map(cell => cell.innerText))"
+    )
+    return rows
+
+
+def test_a_report_can_be_read_and_worked_with(half: Path, page: Page) -> None:
+    page.show(1280, 900)
+    page.open(half)
+    assert page.run("document.querySelector('h1').innerText") == "a-study"
+    assert "23 of 27" in page.run("document.querySelector('.facts').innerText")
+
+    head, *rows, wins = table_of(page)
+    assert head == ["", "absolute", "relative", "dae"]
+    assert [row[0] for row in rows] == list(GAMES)
+    assert rows[0][3].startswith("-")
+    assert "2 of 3 runs" in rows[1][2]
+    assert wins == ["best on", "0", "1", "2"]
+    bold = "[...document.querySelectorAll('#games td.best')].map(cell => cell.cellIndex)"
+    assert page.run(bold) == [2, 3, 3]
+
+    everywhere = ["absolute", "relative", "dae"]
+    assert curves_of(page, "curve Boxing") == everywhere
+    assert curves_of(page, "curve Pong") == ["absolute", "relative"]
+    assert curves_of(page, "aggregate IQM") == everywhere
+    page.run("[...document.querySelectorAll('#legend button')][1].click()")
+    for chart in ("curve Boxing", "aggregate IQM", "profile", "efficiency"):
+        assert curves_of(page, chart) == ["absolute", "dae"]
+    page.run("[...document.querySelectorAll('#legend button')][1].click()")
+    assert curves_of(page, "curve Boxing") == everywhere
+
+    raw = unquote(page.run("document.querySelector('a[download]').href").partition(",")[2])
+    assert len(raw.splitlines()) == 1 + 23
+    assert page.complaints == []
+    assert page.requests == []
+
+
+def test_a_curve_is_read_by_pointing_and_zoomed_by_dragging(half: Path, page: Page) -> None:
+    page.show(1280, 900)
+    page.open(half)
+    figure = "document.querySelector('figure[data-chart=\"curve Boxing\"]')"
+    page.run(f"{figure}.scrollIntoView({{block: 'center'}})")
+    box = page.run(f"(b => [b.left, b.top, b.width, b.height])({figure}.getBoundingClientRect())")
+    left, top, width, height = box
+    page.mouse("mouseMoved", left + 0.6 * width, top + 0.5 * height)
+    tip = page.run(f"{figure}.querySelector('.tip').innerText")
+    assert "steps:" in tip
+    assert "relative" in tip
+
+    ticks = f"[...{figure}.querySelectorAll('text')].map(t => t.textContent).join()"
+    whole = page.run(ticks)
+    page.mouse("mousePressed", left + 0.5 * width, top + 0.5 * height, pressed=True)
+    page.mouse("mouseMoved", left + 0.8 * width, top + 0.5 * height, pressed=True)
+    page.mouse("mouseReleased", left + 0.8 * width, top + 0.5 * height, pressed=True)
+    assert page.run(ticks) != whole
+    page.run(f"{figure}.querySelector('.reset').click()")
+    assert page.run(ticks) == whole
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("width", "phone"), [(1280, False), (390, True)])
+def test_a_report_fits_the_screen_and_the_light(
+    width: int, phone: bool, dark: bool, half: Path, page: Page, tmp_path: Path
+) -> None:
+    page.show(width, 844, dark=dark, phone=phone)
+    page.open(half)
+    assert page.run("document.documentElement.scrollWidth") <= width
+    colours = "(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))"
+    light = ["rgb(255, 255, 255)", "rgb(27, 31, 36)"]
+    assert page.run(colours) == (["rgb(20, 23, 27)", "rgb(230, 233, 237)"] if dark else light)
+    sizes = "[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"
+    assert all(200 < size < width for size in page.run(sizes))
+    page.picture(tmp_path / "screen.png")
+    assert (tmp_path / "screen.png").stat().st_size > 20_000
+
+
+def test_the_papers_own_page(page: Page, tmp_path: Path) -> None:
+    report_paper(tmp_path / "paper.html")
+    page.show(1280, 900)
+    page.open(tmp_path / "paper.html")
+    assert len(table_of(page)) == 1 + 49 + 1
+    assert "Only mean scores are printed" in page.run("document.body.innerText")
+    assert curves_of(page, "aggregate median") == ["absolute", "dae", "relative"]
+    assert page.run("document.querySelectorAll('figure line[stroke-linecap]').length") == 0
+    assert page.complaints == []
+
+
+def test_names_from_outside_are_only_text(tmp_path: Path) -> None:
+    found = made_up(replace(SUITE, summary="</p><script>alert(1)</script>"))
+    report(store(found, tmp_path / "a-study"), tmp_path / "report.html")
+    assert "<script>alert" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_command_writes_the_page_and_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(made_up(), tmp_path / "a-study")
+    out = tmp_path / "deep" / "page.html"
+    words = ["relval", "report", str(tmp_path / "a-study"), "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", [*words, "--csv", "--markdown", "--latex"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert {path.name for path in out.parent.iterdir()} == {
+        "page.html",
+        "page.csv",
+        "page.md",
+        "page.tex",
+    }
+    printed = capsys.readouterr().out
+    assert "IQM: absolute" in printed
+    assert "95% intervals of 10 seeds cover the truth" in printed
+
+
+@pytest.mark.parametrize("words", [[], ["somewhere", "--paper"]])
+def test_a_report_about_nothing_or_two_things_is_refused(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["relval", "report", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "which results?" in capsys.readouterr().err
+
+
+def test_a_sweep_without_a_finished_run_is_said_to_be_so(tmp_path: Path) -> None:
+    store(made_up(without=GAMES), tmp_path)
+    with pytest.raises(ValueError, match=r"no run under .* has finished yet"):
+        report(tmp_path, tmp_path / "report.html")
