@@ -192,6 +192,22 @@ class DeviceCollector:
         return (time.perf_counter() - begin) / repeats
 
 
+    def seconds_to_emulate(self, steps: int = 512) -> float:
+        """What a step of all games takes by itself, with random actions: the least it could be."""
+        random = np.random.default_rng(0)
+        actions = random.integers(self.agent.policy.outputs, size=(steps, self.pool.num_envs))
+
+        def playing(group: Group) -> Waiting[None]:
+            for chosen in actions[:, group.envs]:
+                group.send(chosen)
+                while not group.ready():
+                    yield
+
+        begin = time.perf_counter()
+        finish(in_turn([playing(player.group) for player in self._groups]))
+        return (time.perf_counter() - begin) / steps
+
+
 class _Memory:
     """A rollout of fixed size on a device, which is filled again and again.
 

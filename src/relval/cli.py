@@ -154,10 +154,10 @@ def video(run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 
 
 
 def demo(out: Path = Path("out/demo"), total_steps: int = 250_000) -> int:
-    """Train PPO with its own critic and with the relative one, and draw both learning curves.
+    """Train PPO with its own critic and with the relative one, and write a report about both.
 
     Args:
-        out: Folder for the runs and the picture, curves.png.
+        out: Folder for the runs and the report, report.html.
         total_steps: Environment steps of each run.
     """
     from relval.experiments.demo import demo
@@ -209,9 +209,14 @@ def sweep(
     games: tuple[str, ...] = (),
     critics: tuple[str, ...] = (),
     total_steps: int | None = None,
+    device: str | None = None,
+    launcher: Literal["local", "ray"] = "local",
     jobs: int | None = None,
+    ray_address: str | None = None,
+    cpus_per_run: float = 1,
+    gpus_per_run: float = 0,
 ) -> int:
-    """Run a suite of runs on this machine, as far as they are missing, and print its table.
+    """Run a suite of runs, as far as they are missing, and print its table.
 
     Args:
         name: Of the suite; `relval suite list` tells which there are.
@@ -220,16 +225,27 @@ def sweep(
         games: Run these games only.
         critics: Run these variants only.
         total_steps: Make each run this long.
-        jobs: Runs at a time; by default one for each core.
+        device: Where networks live: cpu, cuda.
+        launcher: local: on this machine. ray: on the nodes of a Ray cluster that share the folder.
+        jobs: With local: runs at a time; by default one for each core, and on GPUs, where runs
+            share a process, one for each four cores.
+        ray_address: With ray: the cluster, host:port or auto; by default one is started here.
+        cpus_per_run: With ray: cores for each run.
+        gpus_per_run: With ray: GPUs for each run, such as 0.25.
     """
-    from relval.experiments.launchers import Local
+    from relval.experiments.launchers import Local, Ray, visible_gpus
     from relval.experiments.suites import suite
     from relval.experiments.sweep import sweep
 
-    whole = suite(name).narrowed(total_steps=total_steps)
+    whole = suite(name).narrowed(total_steps=total_steps, device=device)
     part = whole.narrowed(games=games, critics=critics, seeds=seeds)
+    where = (
+        Local(jobs, gpus=visible_gpus() if whole.device.startswith("cuda") else 0)
+        if launcher == "local"
+        else Ray(ray_address, cpus=cpus_per_run, gpus=gpus_per_run)
+    )
     folder = out or Path("results") / name
-    return 0 if sweep(whole, folder, only=part, launcher=Local(jobs)) else 1
+    return 0 if sweep(whole, folder, only=part, launcher=where) else 1
 
 
 def report(

@@ -1,17 +1,20 @@
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from relval.experiments.demo import demo
+from relval.experiments.report import study
 
 
-def test_the_demonstration_ends_with_a_picture_and_can_be_repeated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_demonstration_ends_with_a_report_and_can_be_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    picture = demo(tmp_path, total_steps=3_000)
-    assert str(picture) in capsys.readouterr().out
-    with Image.open(picture) as image:
-        assert image.width > 1_000
-    assert demo(tmp_path, total_steps=3_000) == picture
-    assert "has finished already" in capsys.readouterr().out
+    monkeypatch.setattr(study, "_TRIALS", 20)
+    page = demo(tmp_path, total_steps=3_000)
+    told = capsys.readouterr().out
+    assert str(page) in told
+    assert (tmp_path / "runs/MinAtar-Breakout/relative/1/summary.json").exists()
+    assert "relval video " + str(tmp_path / "runs/MinAtar-Breakout/relative/1") in told
+    assert "curve MinAtar-Breakout" in page.read_text(encoding="utf-8")
+    assert demo(tmp_path, total_steps=3_000) == page
+    assert "2 runs, 0 of them to do" in capsys.readouterr().out

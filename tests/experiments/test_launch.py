@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ import numpy as np
 import pytest
 
 from relval.experiments.launchers import Job, Local
+from relval.experiments.launchers.jobs import attempt
 from relval.experiments.overview import progress
 from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, Suite
 from relval.experiments.sweep import sweep
 from relval.runs import Config
-from tests.runs.helpers import assert_same_run
+from tests.runs.helpers import assert_same_run, available
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +39,7 @@ EIGHT = Checkpointed(
     envs=("CartPole-v1",),
     variants=(ABSOLUTE, RELATIVE_ALL),
     seeds=(1, 2, 3, 4),
-    total_steps=6_000,
+    total_steps=30_000,
 )
 FOUR = replace(EIGHT, seeds=(1, 2))
 TWO = replace(FOUR, variants=(ABSOLUTE,))
@@ -86,11 +88,13 @@ def events(out: Path, event: str) -> list[str]:
     return [name for _, name, happened in journal(out) if happened == event]
 
 
-def wait_for_journal(out: Path, lines: int, seconds: float = 60) -> None:
+def wait_for_work(suite: Suite, out: Path, *, seconds: float = 60) -> None:
+    """Waits until a run that is being made has saved itself."""
+    jobs = [Job(name, config, out) for name, config in suite.runs().items()]
     latest = time.monotonic() + seconds
-    while not (out / "journal.csv").exists() or len(journal(out)) < lines:
+    while not any(available(job.folder) and not job.finished and job.busy for job in jobs):
         assert time.monotonic() < latest, "nothing happens"
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def assert_same_results(out: Path, expected: Path, suite: Suite) -> None:
@@ -104,9 +108,9 @@ def test_a_sweep_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_p
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     assert sweep(EIGHT, undisturbed)
     random = np.random.default_rng(0)
-    for kill in range(3):
+    for _ in range(3):
         process = start("t.EIGHT", killed)
-        wait_for_journal(killed, 1 + 3 * kill)
+        wait_for_work(EIGHT, killed)
         time.sleep(random.uniform(0, 1.5))
         process.kill()
         process.communicate(timeout=60)
@@ -139,8 +143,8 @@ def test_a_run_whose_process_dies_is_tried_again_from_its_checkpoint(
         @property
         def running(self) -> list[Job]:
             for worker in self._workers.values():
-                if self.victim is None and (worker.job.folder / "checkpoints").exists():
-                    self.victim = worker.job.name
+                if self.victim is None and (worker.jobs[0].folder / "checkpoints").exists():
+                    self.victim = worker.jobs[0].name
                     assert worker.process.pid is not None
                     os.kill(worker.process.pid, signal.SIGKILL)
             return list(super().running)
@@ -152,6 +156,28 @@ def test_a_run_whose_process_dies_is_tried_again_from_its_checkpoint(
     assert events(tmp_path / "killed", "resumed") == [launcher.victim]
     assert sweep(TWO, tmp_path / "undisturbed")
     assert_same_results(tmp_path / "killed", tmp_path / "undisturbed", TWO)
+
+
+def test_runs_that_share_a_process_are_what_they_are_alone(tmp_path: Path) -> None:
+    """As on two GPUs: two processes with two runs each."""
+    launcher = Local(4, gpus=2)
+    assert (launcher.slots, launcher.together) == (2, 2)
+    assert sweep(FOUR, tmp_path / "shared", launcher=launcher)
+    assert sweep(FOUR, tmp_path / "alone")
+    assert_same_results(tmp_path / "shared", tmp_path / "alone", FOUR)
+    processes = Counter(pid for pid, _, event in journal(tmp_path / "shared") if event == "started")
+    assert sorted(processes.values()) == [2, 2]
+
+
+def test_a_run_that_fails_does_not_stop_those_that_share_its_process(tmp_path: Path) -> None:
+    jobs = [Job(name, config, tmp_path) for name, config in TWO.runs().items()]
+    bad = replace(jobs[0].config, ppo=replace(jobs[0].config.ppo, learning_rate=1e30))
+    jobs[0] = replace(jobs[0], config=bad)
+    outcomes = {o.job.name: o for o in Local(2, gpus=1).run(jobs) if o is not None}
+    assert outcomes[jobs[1].name].kind == "done"
+    assert outcomes[jobs[0].name].kind == "failed"
+    assert "learning stops" in outcomes[jobs[0].name].reason
+    assert events(tmp_path, "finished") == [jobs[1].name]
 
 
 def test_an_interrupt_saves_the_runs_and_ends_the_sweep(tmp_path: Path) -> None:
@@ -177,7 +203,7 @@ def test_what_a_false_start_left_is_cleared(tmp_path: Path) -> None:
     job = Job("CartPole-v1/absolute/1", next(iter(TWO.runs().values())), tmp_path)
     job.folder.mkdir(parents=True)
     (job.folder / "provenance.json").write_text("{}", encoding="utf-8")
-    assert job.work()
+    assert attempt([job]) == [("done", "")]
     assert job.finished
 
 
@@ -186,7 +212,7 @@ def test_a_run_that_another_process_is_at_is_left_alone(tmp_path: Path) -> None:
     with job._claimed() as mine:
         assert mine
         assert job.busy
-        assert not job.work()
+        assert attempt([job]) == [("elsewhere", "")]
     assert not job.busy
     assert not job.folder.exists()
 

@@ -249,6 +249,16 @@ def test_an_adam_that_can_be_replayed_is_adam() -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+def test_emulation_alone_plays_every_game(pools: tuple[AtariPool, AtariPool]) -> None:
+    pool = pools[1]
+    agent = make_agent(pool, settings(), "cpu")
+    collector = DeviceCollector(pool, agent, STEPS, torch.Generator(), seed=3, record=False)
+    before = [game["length"] for game in pool.capture()["games"]]
+    assert collector.seconds_to_emulate(steps=6) > 0
+    after = [game["length"] for game in pool.capture()["games"]]
+    assert [new - old for old, new in zip(before, after, strict=True)] == [6] * ENVS
+
+
 @pytest.mark.parametrize("critic", ["absolute", "relative", "discounted"])
 def test_an_update_never_waits_for_a_device(
     critic: str, pools: tuple[AtariPool, AtariPool]

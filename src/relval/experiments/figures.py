@@ -4,7 +4,6 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -44,13 +43,6 @@ def figure(width: float = 7.2, height: float = 3.0) -> Iterator[Figure]:
     """A new figure; what is drawn inside the `with` block has the common look."""
     with mpl.rc_context(_STYLE):
         yield Figure(figsize=(width, height))
-
-
-def save_png(fig: Figure, path: Path) -> None:
-    """The figure as a picture of its own, on white."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(_STYLE):
-        fig.savefig(path, dpi=160, transparent=False, facecolor="white")
 
 
 def to_svg(fig: Figure, description: str) -> str:

@@ -123,6 +123,21 @@ SUITES: dict[str, Suite] = {
             columns={"absolute": "ppo", "dae": "dae", "relative": "rv"},
         ),
     ),
+    "atari": Suite(
+        summary="the paper's settings, relval's, and PPO's own critic, on four games",
+        cites="of Table 1, four games",
+        envs=("Pong", "Breakout", "Tennis", "Boxing"),
+        variants=(
+            Variant("absolute", "absolute", preset="relval"),
+            Variant("paper", "relative", preset="paper"),
+            Variant("relval", "relative", preset="relval"),
+        ),
+        seeds=(1, 2, 3),
+        total_steps=_ATARI_STEPS,
+        printed=Printed(
+            "paper_table1_atari.csv", columns={"absolute": "ppo", "paper": "rv", "relval": "rv"}
+        ),
+    ),
     "value-init": Suite(
         summary="relative values that start at zero, or ranked by their start states",
         cites="the figure on value initialization",

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from relval.experiments import results, tables
@@ -70,18 +71,19 @@ def _finish(jobs: list[Job], launcher: Launcher, seen: Overview) -> dict[str, st
         if not free:
             seen.show([], failed)
             time.sleep(_PATIENCE)
-        for outcome in launcher.run(free):
-            seen.show(launcher.running, failed)
-            if outcome is None:
-                continue
-            job, reason = outcome.job, outcome.reason
-            if outcome.kind == "interrupted":
-                raise KeyboardInterrupt
-            if outcome.kind == "failed":
-                attempts[job.name] += 1
-                if attempts[job.name] == _ATTEMPTS:
-                    failed[job.name] = reason
-            seen.tell(outcome, attempts[job.name], last=job.name in failed)
+        with closing(launcher.run(free)) as outcomes:
+            for outcome in outcomes:
+                seen.show(launcher.running, failed)
+                if outcome is None:
+                    continue
+                job, reason = outcome.job, outcome.reason
+                if outcome.kind == "interrupted":
+                    raise KeyboardInterrupt
+                if outcome.kind == "failed":
+                    attempts[job.name] += 1
+                    if attempts[job.name] == _ATTEMPTS:
+                        failed[job.name] = reason
+                seen.tell(outcome, attempts[job.name], last=job.name in failed)
     return failed
 
 

@@ -12,4 +12,5 @@ from relval.runs.run import Run as Run
 from relval.runs.run import load as load
 from relval.runs.run import resume as resume
 from relval.runs.run import train as train
+from relval.runs.run import train_or_resume as train_or_resume
 from relval.runs.run import train_together as train_together

@@ -42,23 +42,25 @@ class Profile:
 
         Args:
           folder: The run's.
-          trainer: Whose rollouts they were, to measure what copying screens takes of acting.
+          trainer: Whose rollouts they were. On a GPU it plays on for a moment, to measure what
+            copying screens takes of acting, and what emulation would take by itself.
         """
         elapsed = time.perf_counter() - self.begin - self.getting_ready
         steps = (self.updates - self.first) * trainer.config.ppo.steps
         rows = {_NAMES.get(phase, phase): seconds for phase, seconds in self.spent.items()}
         rows["logging and saving"] = elapsed - sum(self.spent.values())
+        beside = {"all of it": elapsed}
         if isinstance(trainer.collector, DeviceCollector):
             rows["copying screens"] = trainer.collector.seconds_to_copy() * steps
             rows["acting"] -= rows["copying screens"]
+            beside["emulation alone, the floor"] = trainer.collector.seconds_to_emulate() * steps
         speed = steps * trainer.envs.num_envs / elapsed
         with (folder / "profile.csv").open("w", newline="", encoding="utf-8") as file:
             table = csv.writer(file, lineterminator="\n")
             table.writerow(["phase", "seconds", "share", "ms_per_step"])
-            for name, seconds in rows.items():
+            for name, seconds in (rows | beside).items():
                 share, each = seconds / elapsed, 1e3 * seconds / steps
                 table.writerow([name, f"{seconds:.3f}", f"{share:.4f}", f"{each:.4f}"])
-            table.writerow(["all of it", f"{elapsed:.3f}", "1", f"{1e3 * elapsed / steps:.4f}"])
             table.writerow([f"first {self.first} updates", f"{self.getting_ready:.3f}", "", ""])
         title = f"{speed:,.0f} steps per second, after the first {self.first} updates"
         _draw(folder / "profile.png", rows, elapsed, title)

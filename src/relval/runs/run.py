@@ -184,21 +184,13 @@ def train_together(
         for config, out in zip(configs, outs or [None] * len(configs), strict=True)
     ]
     for folder in folders:
-        if folder.exists() and any(folder.iterdir()):
-            raise FileExistsError(
-                f"{folder} holds something already, and nothing is overwritten: go on with it by "
-                f"`relval train --resume {folder}`, or choose another --out"
-            )
+        _check_empty(folder)
     if wandb:
         require_wandb()
-    begun: list[_Begun] = []
-    for config, folder in zip(configs, folders, strict=True):
-        with _explained():
-            trainer = Trainer(config, runs=len(configs))
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_json(folder / _PROVENANCE, provenance())
-        _write(folder / _CONFIG, to_yaml(config))
-        begun.append(_Begun(Run(folder, config), trainer))
+    begun = [
+        _begin(config, folder, runs=len(configs))
+        for config, folder in zip(configs, folders, strict=True)
+    ]
     return _learn(begun, quiet=quiet, wandb=wandb, profile=profile)
 
 
@@ -216,15 +208,21 @@ def resume(
         return run
     if wandb:
         require_wandb()
-    trainer = Trainer(run.config)
-    newest = checkpoints.load_newest(run.folder / _CHECKPOINTS)
-    if newest is None:
-        say(f"{run.folder} has no checkpoint yet: starting from the beginning")
-        return _learn([_Begun(run, trainer)], quiet=quiet, wandb=wandb)[0]
-    for lost in trainer.restore(newest):
-        say(f"not restored: {lost}")
-    say(f"{run.folder} goes on from step {trainer.step:,}")
-    return _learn([_Begun(run, trainer, newest.state["logs"])], quiet=quiet, wandb=wandb)[0]
+    return _learn([_reopen(run, runs=1, say=say)], quiet=quiet, wandb=wandb)[0]
+
+
+def train_or_resume(configs: Sequence[Config], folders: Sequence[Path]) -> list[Run]:
+    """Brings several runs to their end, in this process, quietly, each from where it stands."""
+    for folder in folders:
+        if not (folder / _CONFIG).exists():
+            _check_empty(folder)
+    begun = [
+        _reopen(load(folder), runs=len(configs), say=lambda message: None)
+        if (folder / _CONFIG).exists()
+        else _begin(config, folder, runs=len(configs))
+        for config, folder in zip(configs, folders, strict=True)
+    ]
+    return _learn(begun, quiet=True, wandb=False)
 
 
 @dataclass(frozen=True)
@@ -234,6 +232,38 @@ class _Begun:
     run: Run
     trainer: Trainer
     kept: dict[str, int] = field(default_factory=dict)
+
+
+def _check_empty(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(
+            f"{folder} holds something already, and nothing is overwritten: go on with it by "
+            f"`relval train --resume {folder}`, or choose another --out"
+        )
+
+
+def _begin(config: Config, folder: Path, *, runs: int) -> _Begun:
+    """A new run in an empty folder, one of some that share the process."""
+    with _explained():
+        trainer = Trainer(config, runs=runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / _PROVENANCE, provenance())
+    _write(folder / _CONFIG, to_yaml(config))
+    return _Begun(Run(folder, config), trainer)
+
+
+def _reopen(run: Run, *, runs: int, say: Callable[[str], object]) -> _Begun:
+    """A run as its newest checkpoint left it."""
+    with _explained():
+        trainer = Trainer(run.config, runs=runs)
+    newest = checkpoints.load_newest(run.folder / _CHECKPOINTS)
+    if newest is None:
+        say(f"{run.folder} has no checkpoint yet: starting from the beginning")
+        return _Begun(run, trainer)
+    for lost in trainer.restore(newest):
+        say(f"not restored: {lost}")
+    say(f"{run.folder} goes on from step {trainer.step:,}")
+    return _Begun(run, trainer, newest.state["logs"])
 
 
 def _learn(

@@ -2,13 +2,13 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from relval.runs import Config, resume, train
+from relval.runs import Config, InterruptedRunError, train_or_resume
 
 try:
     import fcntl
@@ -41,27 +41,6 @@ class Job:
         with self._claimed() as mine:
             return not mine
 
-    def work(self) -> bool:
-        """Trains to the end, from the last checkpoint if there is one.
-
-        Returns:
-          False if another process is at it, and nothing was done.
-        """
-        with self._claimed() as mine:
-            if not mine:
-                return False
-            if self.finished:
-                return True
-            if (self.folder / "config.yaml").exists():
-                self._note("resumed")
-                resume(self.folder, quiet=True, say=lambda message: None)
-            else:
-                self._note("started")
-                self._clear_false_start()
-                train(self.config, self.folder, quiet=True)
-            self._note("finished")
-        return True
-
     @contextmanager
     def _claimed(self) -> Iterator[bool]:
         """Whether the run is this process's, for the time being; a claim dies with its process."""
@@ -76,6 +55,14 @@ class Job:
             else:
                 yield True
 
+    def _begin(self) -> None:
+        """Notes that the run begins or goes on, and makes its folder ready."""
+        if (self.folder / "config.yaml").exists():
+            self._note("resumed")
+        else:
+            self._note("started")
+            self._clear_false_start()
+
     def _clear_false_start(self) -> None:
         """Removes what a process left that was killed before it had written the configuration."""
         for name in ("provenance.json", "provenance.tmp", "config.tmp"):
@@ -88,19 +75,56 @@ class Job:
             journal.write(f"{moment},{os.getpid()},{self.name},{event}\n")
 
 
+Kind = Literal["done", "elsewhere", "failed", "interrupted"]
+
+
+def attempt(jobs: Sequence[Job]) -> list[tuple[Kind, str]]:
+    """Works on jobs in this process; what became of each, and why."""
+    otherwise: tuple[Kind, str] = ("elsewhere", "")
+    try:
+        _work(jobs)
+    except (InterruptedRunError, KeyboardInterrupt) as error:
+        otherwise = ("interrupted", str(error))
+    except Exception as error:
+        otherwise = ("failed", str(error) or type(error).__name__)
+    return [("done", "") if job.finished else otherwise for job in jobs]
+
+
+def _work(jobs: Sequence[Job]) -> None:
+    """Trains those that no other process is at to the end, from their last checkpoints on."""
+    with ExitStack() as claims:
+        mine = [job for job in jobs if claims.enter_context(job._claimed())]
+        unfinished = [job for job in mine if not job.finished]
+        for job in unfinished:
+            job._begin()
+        try:
+            if unfinished:
+                train_or_resume(
+                    [job.config for job in unfinished], [job.folder for job in unfinished]
+                )
+        finally:
+            for job in unfinished:
+                if job.finished:
+                    job._note("finished")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a job."""
 
     job: Job
-    kind: Literal["done", "elsewhere", "failed", "interrupted"]
+    kind: Kind
     reason: str = ""
+
+
+Outcomes = Generator[Outcome | None, None, None]
+"""To close it is to stop what runs."""
 
 
 class Launcher(Protocol):
     """Where jobs are done."""
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome | None]:
+    def run(self, jobs: Sequence[Job]) -> Outcomes:
         """Does all jobs, several at a time.
 
         An outcome for each, as it comes, and None now and then meanwhile.

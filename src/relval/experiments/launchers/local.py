@@ -1,51 +1,58 @@
-"""Runs on this machine, a process each."""
+"""Runs on this machine, in processes of their own."""
 
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from relval._machine import cores
-from relval.experiments.launchers.jobs import Job, Outcome
-from relval.runs import InterruptedRunError
+from relval.experiments.launchers.jobs import Job, Outcome, Outcomes, attempt
 
 _GLANCE = 0.5
 """Seconds after which whoever waits for outcomes is told that there is none yet."""
 
 
 class Local:
-    """Processes on this machine.
+    """Processes on this machine: one for each run, or for each GPU, whose runs share it.
 
     Args:
-      slots: Runs at a time; by default one for each core.
+      jobs: Runs at a time; by default one for each core, and with GPUs, which leave the cores to
+        the games, one for each four.
+      gpus: How many there are to be used.
     """
 
-    def __init__(self, slots: int | None = None) -> None:
-        self.slots = slots or cores()
+    def __init__(self, jobs: int | None = None, *, gpus: int = 0) -> None:
+        jobs = jobs or (max(gpus, cores() // 4) if gpus else cores())
+        self.slots = min(gpus, jobs) if gpus else jobs
+        """Processes at a time."""
+        self.together = -(-jobs // self.slots)
+        """Runs that share a process."""
+        self.gpus = gpus
         self._workers: dict[int, _Worker] = {}
 
     @property
     def running(self) -> Sequence[Job]:
         """Those that are being done."""
-        return [worker.job for worker in self._workers.values()]
+        return [job for worker in self._workers.values() for job in worker.jobs]
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome | None]:
+    def run(self, jobs: Sequence[Job]) -> Outcomes:
         """Does all jobs; an outcome for each, as it comes, and None now and then meanwhile."""
-        waiting = list(reversed(jobs))
+        waiting = list(jobs)
         try:
             while waiting or self._workers:
                 while waiting and len(self._workers) < self.slots:
-                    worker = _start(waiting.pop(), cores() // self.slots)
+                    worker = self._start(waiting[: self.together])
                     self._workers[worker.process.sentinel] = worker
+                    del waiting[: self.together]
                 ended = wait(list(self._workers), timeout=_GLANCE)
                 for sentinel in ended:
                     assert isinstance(sentinel, int)
-                    yield self._workers.pop(sentinel).outcome()
+                    yield from self._workers.pop(sentinel).outcomes()
                 if not ended:
                     yield None
         finally:
@@ -56,49 +63,59 @@ class Local:
                 worker.process.join()
             self._workers = {}
 
+    def _start(self, jobs: Sequence[Job]) -> "_Worker":
+        taken = {worker.place for worker in self._workers.values()}
+        place = min(set(range(self.slots)) - taken)
+        settings = {"OMP_NUM_THREADS": str(max(1, cores() // self.slots))}
+        if self.gpus:
+            settings["CUDA_VISIBLE_DEVICES"] = str(place)
+        context: Any = multiprocessing.get_context("spawn")
+        pipe, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(jobs, theirs, settings), name=jobs[0].name)
+        process.start()
+        theirs.close()
+        return _Worker(jobs, place, process, pipe)
+
+
+def visible_gpus() -> int:
+    """How many GPUs there are here; that there is none is an error."""
+    import torch
+
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise RuntimeError("PyTorch sees no GPU here: use --device cpu")
+    return count
+
 
 @dataclass(frozen=True)
 class _Worker:
-    job: Job
+    jobs: Sequence[Job]
+    place: int
     process: BaseProcess
     pipe: Connection
 
-    def outcome(self) -> Outcome:
+    def outcomes(self) -> list[Outcome]:
         """What a process that has ended has left."""
         self.process.join()
         try:
             if self.pipe.poll():
-                return Outcome(self.job, *self.pipe.recv())
+                answers = self.pipe.recv()
+                return [Outcome(job, *a) for job, a in zip(self.jobs, answers, strict=True)]
         except EOFError:
             pass
         finally:
             self.pipe.close()
         code = self.process.exitcode or 0
         fate = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        return Outcome(self.job, "failed", f"its process died: {fate}")
+        return [Outcome(job, "failed", f"its process died: {fate}") for job in self.jobs]
 
 
-def _start(job: Job, threads: int) -> _Worker:
-    context: Any = multiprocessing.get_context("spawn")
-    pipe, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(job, theirs, max(1, threads)), name=job.name)
-    process.start()
-    theirs.close()
-    return _Worker(job, process, pipe)
-
-
-def _work(job: Job, pipe: Connection, threads: int) -> None:
-    """A process's life: one job, and it ends when the process that started it is gone."""
+def _work(jobs: Sequence[Job], pipe: Connection, settings: dict[str, str]) -> None:
+    """A process's life: its jobs, and it ends when the process that started it is gone."""
     os.setsid()  # Ctrl-C is for the process that started it, which passes it on
-    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ.update(settings)
     threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
-    try:
-        answer = ("done" if job.work() else "elsewhere", "")
-    except (InterruptedRunError, KeyboardInterrupt) as error:
-        answer = ("interrupted", str(error))
-    except Exception as error:
-        answer = ("failed", str(error) or type(error).__name__)
-    pipe.send(answer)
+    pipe.send(attempt(jobs))
 
 
 def _end_with_parent(pipe: Connection) -> None:

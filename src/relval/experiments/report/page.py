@@ -145,10 +145,12 @@ def _above(table: Comparison, name: str, other: str) -> int:
 
 
 def _aggregates(study: Study, charts: Charts) -> str:
+    if len(study.results.games) == 1:
+        return ""
     if not study.aggregates:
         return (
-            "<h2>All games together</h2><p>No game has a run of every variant yet, so there is "
-            "nothing to put together.</p>"
+            "<h2>All games together</h2><p>Not two games have a run of every variant yet, so there "
+            "is nothing to put together.</p>"
         )
     figures = []
     for aggregate, rows in study.aggregates.items():

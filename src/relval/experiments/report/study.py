@@ -58,6 +58,11 @@ class Study:
         )
 
     @property
+    def several_games(self) -> bool:
+        """Whether there is something to put together."""
+        return len(self.shared) > 1
+
+    @property
     def enough_seeds(self) -> bool:
         """Whether every shared game has runs enough to say something about chance."""
         counts = [np.isfinite(scores).sum(1).min() for scores in self.normalised.values()]
@@ -82,7 +87,7 @@ class Study:
     @cached_property
     def aggregates(self) -> dict[str, dict[str, Interval]]:
         """By aggregate and variant; the optimality gap only where 1 is a human's score."""
-        if not self.shared:
+        if not self.several_games:
             return {}
         found = {name: s.intervals(scores) for name, scores in self.normalised.items()}
         chosen = [
@@ -111,7 +116,7 @@ class Study:
     @cached_property
     def profiles(self) -> Curves | None:
         """The share of runs above each normalised score."""
-        if not self.shared:
+        if not self.several_games:
             return None
         everything = np.concatenate([x.ravel() for x in self.normalised.values()])
         low, high = np.nanmin(everything), np.nanmax(everything)
@@ -129,7 +134,7 @@ class Study:
     @cached_property
     def efficiency(self) -> Curves | None:
         """The IQM of the shared games, over the steps of training."""
-        if not self.shared or not self.results.curves:
+        if not self.several_games or not self.results.curves:
             return None
         x = self._steps
         lines: dict[str, list[Interval | None]] = {}
@@ -192,7 +197,7 @@ class Study:
     @cached_property
     def coverage(self) -> dict[int, dict[str, float]]:
         """How often such intervals cover the truth, in simulated studies, by number of seeds."""
-        if not self.shared or not self.results.curves:
+        if not self.several_games or not self.results.curves:
             return {}
         games = min(len(self.shared), _SIMULATED_GAMES)
 
