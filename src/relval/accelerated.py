@@ -191,7 +191,6 @@ class DeviceCollector:
         player.ended.any().item()
         return (time.perf_counter() - begin) / repeats
 
-
     def seconds_to_emulate(self, steps: int = 512) -> float:
         """What a step of all games takes by itself, with random actions: the least it could be."""
         random = np.random.default_rng(0)
@@ -273,7 +272,7 @@ class _Memory:
             actions=actions,
             policy_outputs=outputs,
             memory=self.memory,
-            observations=self.observations[:played],
+            states=self.observations,
             log_prob=self.log_prob,
             episodes=episodes,
             seconds=seconds,

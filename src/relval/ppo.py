@@ -6,7 +6,7 @@ rollout, deal out minibatches, and judge each of them.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
@@ -169,14 +169,19 @@ def _pieces(flat: Tensor, parameters: Sequence[Tensor]) -> Iterator[Tensor]:
 class Collected(Rollout):
     """A rollout, with what PPO needs beside what the critic sees."""
 
-    observations: Tensor
-    """Of the states in which transitions began, `[T * N, ...]`."""
+    states: Tensor
+    """Observations of all states, `[S, ...]`."""
     log_prob: Tensor
     """Of the actions under the behaviour policy, `[T * N]`."""
     episodes: list[Episode]
     """Those that ended during the rollout, in order."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Where the time went."""
+
+    @property
+    def observations(self) -> Tensor:
+        """Of the states in which transitions began, `[T * N, ...]`."""
+        return self.states[: len(self.actions)]
 
 
 class NotFiniteError(ArithmeticError):
@@ -262,7 +267,7 @@ class Collector:
             actions=all_actions,
             policy_outputs=policy_outputs,
             memory=agent.critic.remember(all_features),
-            observations=states[: steps * num_envs],
+            states=states,
             log_prob=agent.policy.log_prob(policy_outputs, all_actions),
             episodes=episodes,
         )
@@ -324,17 +329,28 @@ def learn(
       compiled: Makes a function of tensors faster.
     """
     prepared = agent.critic.prepare(rollout, gamma=config.gamma, lam=config.lam)
+    once = agent.critic.diagnose(rollout, prepared)
     seen: list[dict[str, Tensor]] = []
     judge, shorten = compiled(_judge), compiled(_shorten)
     parameters = list(agent.parameters())
-    for _ in range(config.epochs):
+    for epoch in range(config.epochs):
+        if epoch and agent.critic.refreshes:
+            with torch.no_grad():
+                memory = agent.critic.remember(agent.critic_encoder(rollout.states))
+            again = replace(rollout, memory=memory)
+            prepared = agent.critic.refresh(
+                prepared, agent.critic.prepare(again, gamma=config.gamma, lam=config.lam)
+            )
         for minibatch in agent.critic.minibatches(rollout, prepared, config.minibatch, generator):
+            if agent.shared and not seen:
+                once |= _look_at_features(agent, rollout, prepared, minibatch, config.entropy, clip)
             loss, metrics = judge(agent, rollout, prepared, minibatch, config.entropy, clip)
             gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
             gradient, norm = shorten(gradients, config.max_grad_norm)
             _descend(optimizer, parameters, gradient)
             seen.append({**metrics, "gradient_norm": norm})
-    return {name: torch.stack([metrics[name] for metrics in seen]).mean() for name in seen[0]}
+    means = {name: torch.stack([metrics[name] for metrics in seen]).mean() for name in seen[0]}
+    return once | means
 
 
 def _judge(
@@ -346,32 +362,73 @@ def _judge(
     clip: float | Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of a minibatch, and what is worth a look."""
-    i = minibatch.transitions
     observations = rollout.observations[minibatch.encode]
-    critic_features = agent.critic_encoder(observations)
-    features = critic_features[: len(i)] if agent.shared else agent.encoder(observations[: len(i)])
+    seen = agent.critic_encoder(observations)
+    count = len(minibatch.transitions)
+    features = seen[:count] if agent.shared else agent.encoder(observations[:count])
+    sides, metrics = _losses(
+        agent, rollout, prepared, minibatch, features, seen, entropy_weight, clip
+    )
+    return sides[0] + sides[1], metrics
+
+
+def _look_at_features(
+    agent: Agent,
+    rollout: Collected,
+    prepared: Any,
+    minibatch: Minibatch,
+    entropy_weight: float,
+    clip: float | Tensor,
+) -> dict[str, Tensor]:
+    """Who pulls at the features that policy and critic share, and how many of them are dead.
+
+    The critic's share is that of its gradient's length, by the features, in the sum of both.
+    """
+    with torch.no_grad():
+        features = agent.encoder(rollout.observations[minibatch.encode])
+    features.requires_grad_()
+    own = features[: len(minibatch.transitions)]
+    sides, _ = _losses(agent, rollout, prepared, minibatch, own, features, entropy_weight, clip)
+    policy, critic = (torch.autograd.grad(side, features, retain_graph=True)[0] for side in sides)
+    lengths = policy.norm(), critic.norm()
+    return {
+        "critic_share": lengths[1] / (lengths[0] + lengths[1]).clamp(min=1e-12),
+        "dead_features": (features == 0).all(0).to(lengths[0].dtype).mean(),
+    }
+
+
+def _losses(
+    agent: Agent,
+    rollout: Collected,
+    prepared: Any,
+    minibatch: Minibatch,
+    features: Tensor,
+    seen_by_critic: Tensor,
+    entropy_weight: float,
+    clip: float | Tensor,
+) -> tuple[tuple[Tensor, Tensor], dict[str, Tensor]]:
+    """The losses of policy and critic, weighted, and what is worth a look."""
+    i = minibatch.transitions
     outputs = agent.policy(features)
-    verdict = agent.critic.evaluate(prepared, minibatch, critic_features)
+    verdict = agent.critic.evaluate(prepared, minibatch, seen_by_critic)
 
     log_ratio = agent.policy.log_prob(outputs, rollout.actions[i]) - rollout.log_prob[i]
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - clip, 1 + clip)  # type: ignore[arg-type]
     policy_loss = -torch.minimum(ratio * verdict.advantages, clipped * verdict.advantages).mean()
     entropy = agent.policy.entropy(outputs).mean()
-    weight = agent.critic.config.coefficient
-    loss = policy_loss - entropy_weight * entropy + weight * verdict.loss
+    sides = policy_loss - entropy_weight * entropy, agent.critic.config.coefficient * verdict.loss
 
     with torch.no_grad():
         metrics = {
-            "advantage": verdict.advantages.mean(),
             "critic_loss": verdict.loss.detach(),
             "policy_loss": policy_loss.detach(),
             "entropy": entropy.detach(),
             "approx_kl": (ratio - 1 - log_ratio).mean(),
             "clip_fraction": (ratio != clipped).float().mean(),
-            **{name: value.detach() for name, value in verdict.metrics.items()},
+            **verdict.metrics,
         }
-    return loss, metrics
+    return sides, metrics
 
 
 def _shorten(gradients: Sequence[Tensor], longest: float | None) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from relval.critics import Minibatch, RelativeConfig
+from relval.critics.pairs import Pairs
 from relval.relative import (
     Delta,
     LinearDelta,
@@ -160,6 +161,49 @@ def test_the_target_is_the_one_asked_for(
         assert_same_loss(case, case.evaluate(minibatch).loss, expected)
 
 
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("clip", [None, 0.15])
+def test_partners_of_the_minibatch_are_each_of_it_once(head: Any, clip: float | None) -> None:
+    case = Case(RelativeConfig(partners="minibatch", head=head, clip=clip))
+    old = frozen(case)
+    case.learn_something()
+    for minibatch in case.minibatches():
+        assert isinstance(minibatch, Pairs)
+        assert minibatch.partners is not None
+        i = minibatch.transitions
+        j = i[minibatch.partners]
+        assert torch.equal(minibatch.encode, i)
+        assert torch.equal(j.sort().values, i.sort().values)
+        assert not torch.equal(j, i)
+        assert_same_loss(case, case.evaluate(minibatch).loss, n_step_loss(case, old, i, j))
+
+
+@pytest.mark.parametrize("pairs", ["biased", "all"])
+@pytest.mark.parametrize("clip", [None, 0.15])
+def test_refreshed_targets_are_those_of_the_parameters_of_now(
+    pairs: Any, clip: float | None
+) -> None:
+    """Clipping still departs from the old differences, and the policy has its old advantages."""
+    case = Case(RelativeConfig(pairs=pairs, clip=clip, refresh_targets=True))
+    assert case.critic.refreshes
+    old, advantages = frozen(case), case.advantages()
+    case.learn_something()
+    with torch.no_grad():
+        now = case.critic.remember(case.features)
+    again = case.critic.prepare(replace(case.rollout, memory=now), gamma=GAMMA, lam=LAM)
+    case.prepared = case.critic.refresh(case.prepared, again)
+    for minibatch in case.minibatches():
+        i = minibatch.transitions
+        if pairs == "all":
+            i, j = torch.meshgrid(i, i, indexing="ij")
+        else:
+            j = partners(minibatch)
+        y = n_step_targets(LinearDelta(now), case.traj, i, j, n=5, gamma=GAMMA)
+        expected = pair_loss(differences(case, i, j), y, old=old(i, j), clip=clip)
+        assert_same_loss(case, case.evaluate(minibatch).loss, expected)
+    assert torch.equal(case.advantages(), advantages)
+
+
 def test_partners_are_drawn_anew_in_each_epoch() -> None:
     case = Case(RelativeConfig())
     generator = torch.Generator().manual_seed(0)
@@ -210,6 +254,23 @@ def test_advantages_are_gae_of_anchored_values(anchor: Any, head: Any) -> None:
     normalised = Case(replace(config, normalise_advantages=True)).advantages()
     scaled = (expected - expected.mean()) / expected.std(correction=0)
     torch.testing.assert_close(normalised, scaled, rtol=1e-6, atol=1e-6)
+
+
+def test_an_end_that_is_not_masked_is_worth_what_follows() -> None:
+    config = RelativeConfig(mask_terminal=False, normalise_advantages=False)
+    case = Case(config)
+    traj, advantages = case.traj, case.critic.prepare(case.rollout, gamma=GAMMA, lam=LAM).advantages
+    values = ranked_values(frozen(case), traj)
+    advantages = advantages.view(traj.steps, traj.envs)
+    for t, n in traj.valid.nonzero().tolist():
+        expected = traj.rewards[t, n] + GAMMA * values[traj.successor[t, n]]
+        expected -= values[t * traj.envs + n]
+        ended = traj.terminated[t, n] or traj.truncated[t, n] or t == traj.steps - 1
+        if not ended:
+            expected += GAMMA * LAM * advantages[t + 1, n]
+        assert advantages[t, n] == pytest.approx(expected.item())
+    masked = Case(replace(config, mask_terminal=True)).prepared.advantages
+    assert not torch.allclose(advantages.flatten(), masked)
 
 
 def test_the_anchors_differ() -> None:

@@ -42,6 +42,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "relative, all pairs, clipped": ("relative", {"pairs": "all"}),
     "relative, zero": ("relative", {"anchor": "zero"}),
     "relative, mlp": ("relative", {"head": "mlp", "anchor": "zero"}),
+    "relative, refreshed": ("relative", {"refresh_targets": True}),
+    "relative, minibatch": ("relative", {"partners": "minibatch", "mask_terminal": False}),
 }
 STEPS, ENVS = 16, 2
 
@@ -288,7 +290,7 @@ def _empty(agent: Agent) -> Collected:
         actions=torch.zeros(count, dtype=torch.int64, device="meta"),
         policy_outputs=outputs,
         memory=torch.zeros(states, device="meta"),
-        observations=stacks[:count],
+        states=stacks,
         log_prob=torch.zeros(count, device="meta"),
         episodes=[],
     )

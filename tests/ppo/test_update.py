@@ -22,6 +22,7 @@ from relval.critics import (
     RelativeConfig,
     make_critic,
 )
+from relval.critics.base import explained_variance
 from relval.envs import EnvConfig
 from relval.networks import NetworkConfig, make_encoder
 from relval.ppo import Agent, Collected, PPOConfig, update
@@ -70,6 +71,7 @@ def watch(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Seen:
         seen.log_prob.append(result.detach())
         return result
 
+    monkeypatch.setattr(relval_ppo, "_look_at_features", lambda *args: {})  # which looks twice
     monkeypatch.setattr(critic, "minibatches", watched_minibatches)
     monkeypatch.setattr(critic, "evaluate", watched_evaluate)
     monkeypatch.setattr(agent.policy, "log_prob", watched_log_prob)
@@ -122,6 +124,64 @@ def test_the_ratio_is_one_before_anything_is_learned(
     ]
     torch.testing.assert_close(ratios[0], torch.ones_like(ratios[0]), rtol=0, atol=1e-5)
     assert (ratios[-1] - 1).abs().max() > 1e-4
+
+
+# What is logged
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_look_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, rollout = collected(VARIANTS[name])
+    learn(agent, rollout)
+    monkeypatch.setattr(relval_ppo, "_look_at_features", lambda *args: {})
+    blind, rollout = collected(VARIANTS[name])
+    learn(blind, rollout)
+    assert torch.equal(parameters(agent), parameters(blind))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_critics_share_grows_with_its_weight(name: str) -> None:
+    ratios = []
+    for weight in (0.1, 0.4):
+        agent, rollout = collected(replace(VARIANTS[name], coefficient=weight))
+        share = learn(agent, rollout)["critic_share"]
+        assert 0 < share < 1
+        ratios.append(share / (1 - share))
+    assert ratios[1] == pytest.approx(4 * ratios[0], rel=1e-3)
+    agent, rollout = collected(replace(VARIANTS[name], coefficient=0.0))
+    assert learn(agent, rollout)["critic_share"] == 0
+
+
+def test_features_that_are_never_on_are_dead() -> None:
+    agent, rollout = collected(VARIANTS["relative"])
+    layer = agent.encoder.layers[-2]
+    agent.encoder.layers[-1] = nn.ReLU()
+    assert isinstance(layer, nn.Linear)
+    with torch.no_grad():
+        layer.bias.fill_(100.0)
+        layer.bias[: len(layer.bias) // 4] = -100.0
+    assert learn(agent, rollout)["dead_features"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "dae"])
+def test_advantages_are_logged_as_they_are_before_they_are_scaled(name: str) -> None:
+    agent, rollout = collected(VARIANTS[name])
+    critic: Any = agent.critic
+    advantages = critic.prepare(rollout, gamma=CONFIG.gamma, lam=CONFIG.lam).advantages
+    metrics = learn(agent, rollout, replace(CONFIG, epochs=1, minibatch=1000))
+    assert metrics["advantage_mean"] == pytest.approx(advantages.mean().item(), abs=1e-6)
+    spread = advantages.std(correction=0).item()
+    assert metrics["advantage_spread"] == pytest.approx(spread, rel=1e-4)
+    assert "explained_variance" in metrics
+    assert metrics["value_spread"] > 0
+
+
+def test_the_explained_variance_by_hand() -> None:
+    targets = torch.tensor([1.0, 2.0, 3.0])
+    assert explained_variance(targets, targets + 5) == 1
+    assert explained_variance(targets, torch.zeros(3)) == 0
+    assert explained_variance(targets, -targets) == -3
+    assert explained_variance(torch.ones(3), targets) == 0
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from relval.critics.base import Critic, CriticConfig, Evaluation, Minibatch, Rollout
+from relval.critics.base import (
+    Critic,
+    CriticConfig,
+    Evaluation,
+    Minibatch,
+    Rollout,
+    explained_variance,
+)
 from relval.networks import value_head
 from relval.relative import gae
 
@@ -53,4 +60,12 @@ class AbsoluteCritic(Critic[_Prepared]):
             old = prepared.old[i]
             clipped = old + (values - old).clamp(-self.config.clip, self.config.clip)
             error = torch.maximum(error, (clipped - returns).square())
-        return Evaluation(0.5 * error.mean(), self.scale(prepared.advantages[i]))
+        return self.judged(0.5 * error.mean(), prepared.advantages[i])
+
+    def diagnose(self, rollout: Rollout, prepared: _Prepared) -> dict[str, Tensor]:
+        """How well values explain returns, and how much they differ."""
+        i = rollout.traj.transitions
+        return {
+            "explained_variance": explained_variance(prepared.returns[i], prepared.old[i]),
+            "value_spread": prepared.old[i].std(correction=0),
+        }

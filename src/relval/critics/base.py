@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 import torch
@@ -55,7 +55,8 @@ class Evaluation:
     """A scalar, not yet weighted with the coefficient."""
     advantages: Tensor
     """What the policy learns from, `[B]`, scaled, without a gradient."""
-    metrics: dict[str, Tensor] = field(default_factory=dict)
+    metrics: dict[str, Tensor]
+    """What is worth a look."""
 
 
 class Critic(nn.Module, ABC, Generic[Prepared]):
@@ -93,11 +94,43 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
         for part in shuffled_parts(rollout.traj.transitions, size, generator):
             yield Minibatch(part, part)
 
+    @property
+    def refreshes(self) -> bool:
+        """Whether each epoch after the first begins with `refresh`."""
+        return False
+
+    def refresh(self, prepared: Prepared, again: Prepared) -> Prepared:
+        """What was prepared first, renewed by what the parameters of now would prepare."""
+        raise NotImplementedError
+
+    def diagnose(self, rollout: Rollout, prepared: Prepared) -> dict[str, Tensor]:
+        """What of a rollout is worth a look, once."""
+        return {}
+
+    def judged(self, loss: Tensor, advantages: Tensor) -> Evaluation:
+        """A verdict, with advantages brought to scale, and how they were before."""
+        return Evaluation(loss, self.scale(advantages), moments(advantages))
+
     def scale(self, advantages: Tensor) -> Tensor:
         """Advantages with mean 0 and standard deviation 1, if the configuration wants that."""
         if not self.config.normalise_advantages:
             return advantages
         return (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+
+
+def moments(advantages: Tensor) -> dict[str, Tensor]:
+    """Their mean, which is zero where values are right, and their spread."""
+    return {
+        "advantage_mean": advantages.mean(),
+        "advantage_spread": advantages.std(correction=0),
+    }
+
+
+def explained_variance(targets: Tensor, predictions: Tensor) -> Tensor:
+    """1 − Var(y − ŷ) / Var(y), or 0 where targets do not differ."""
+    variance = targets.var(correction=0)
+    rest = (targets - predictions).var(correction=0)
+    return torch.where(variance > 0, 1 - rest / variance, 0.0)
 
 
 def shuffled_parts(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from relval.critics.base import Critic, CriticConfig, Evaluation, Minibatch, Rollout
+from relval.critics.base import Critic, CriticConfig, Evaluation, Minibatch, Rollout, moments
 from relval.networks import advantage_head, value_head
 
 
@@ -112,8 +112,9 @@ class DAECritic(Critic[_Prepared]):
         backed_up = discounts @ (prepared.rewards[i] - taken) + prepared.tail[i]
         loss = (backed_up - self.value(features).squeeze(-1)).square().mean()
 
-        with torch.no_grad():
-            if self.config.normalise_advantages:
-                spread = (probabilities * advantages.square()).sum(-1).mean().sqrt()
-                taken = taken / (spread + 1e-5)
-        return Evaluation(loss, taken.detach())
+        taken, advantages = taken.detach(), advantages.detach()
+        scale = 1.0
+        if self.config.normalise_advantages:
+            spread = (probabilities * advantages.square()).sum(-1).mean().sqrt()
+            scale = 1 / (spread + 1e-5)
+        return Evaluation(loss, scale * taken, moments(taken))

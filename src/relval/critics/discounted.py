@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -13,11 +14,12 @@ from relval.critics.base import (
     Evaluation,
     Minibatch,
     Rollout,
+    explained_variance,
     shuffled_parts,
 )
-from relval.critics.pairs import Pairs, with_partners
+from relval.critics.pairs import Pairs, some_pairs, with_partners
 from relval.networks import value_head
-from relval.relative import discounted_targets, gae, pair_loss
+from relval.relative import Trajectories, discounted_targets, gae, pair_loss
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,8 @@ class DiscountedCritic(Critic[_Prepared]):
         self, rollout: Rollout, prepared: _Prepared, size: int, generator: torch.Generator
     ) -> Iterator[Minibatch]:
         """Shuffled transitions, each part with its partners, drawn anew in each epoch."""
-        traj, scores, gamma = rollout.traj, prepared.old, prepared.gamma
-
-        def judge(i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
-            target = discounted_targets(scores, traj, i, j, n=self.config.n, gamma=gamma)
-            return target, gamma * scores[i] - scores[j]
-
+        traj = rollout.traj
+        judge = partial(self._judge, traj, prepared)
         p = self.config.same_episode if self.config.pairs == "biased" else 0.0
         parts = shuffled_parts(traj.transitions, size, generator)
         yield from with_partners(parts, traj, judge, same_episode=p, generator=generator)
@@ -85,4 +83,20 @@ class DiscountedCritic(Critic[_Prepared]):
             old=minibatch.old,
             clip=self.config.clip,
         )
-        return Evaluation(loss, self.scale(prepared.advantages[minibatch.transitions]))
+        return self.judged(loss, prepared.advantages[minibatch.transitions])
+
+    def diagnose(self, rollout: Rollout, prepared: _Prepared) -> dict[str, Tensor]:
+        """How well differences explain their targets, and how much scores differ."""
+        i, j = some_pairs(rollout.traj.transitions)
+        return {
+            "explained_variance": explained_variance(*self._judge(rollout.traj, prepared, i, j)),
+            "value_spread": prepared.old[i].std(correction=0),
+        }
+
+    def _judge(
+        self, traj: Trajectories, prepared: _Prepared, i: Tensor, j: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What differences should be, and what they were."""
+        scores, gamma = prepared.old, prepared.gamma
+        target = discounted_targets(scores, traj, i, j, n=self.config.n, gamma=gamma)
+        return target, gamma * scores[i] - scores[j]

@@ -20,6 +20,13 @@ class Pairs(Minibatch):
     target: Tensor
     old: Tensor
     """The differences of the behaviour parameters."""
+    partners: Tensor | None = None
+    """Where in what is encoded the partners are; by default they are its second half."""
+
+
+def some_pairs(transitions: Tensor) -> tuple[Tensor, Tensor]:
+    """Each transition with another one, far from it in time and of another environment."""
+    return transitions, transitions.roll(len(transitions) // 2 + 1)
 
 
 def with_partners(

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Literal
@@ -16,15 +16,17 @@ from relval.critics.base import (
     Evaluation,
     Minibatch,
     Rollout,
+    explained_variance,
     shuffled_parts,
 )
-from relval.critics.pairs import Pairs, with_partners
+from relval.critics.pairs import Pairs, some_pairs, with_partners
 from relval.networks import OddHead, score_head
 from relval.relative import (
     AllPairs,
     Delta,
     Expansion,
     LinearDelta,
+    Trajectories,
     gae,
     lambda_targets,
     n_step_targets,
@@ -48,6 +50,11 @@ class RelativeConfig(CriticConfig):
     """Partners drawn from the batch, some of them from the own episode, or all in the minibatch."""
     same_episode: float = 0.33
     """With biased pairs: the probability of a partner from the own episode."""
+    partners: Literal["batch", "minibatch"] = "batch"
+    """Where partners are drawn from. Those of the minibatch need not be encoded for it, and are
+    drawn at random."""
+    refresh_targets: bool = False
+    """Compute targets anew in each epoch, in place of once for a rollout."""
     target: Literal["one-step", "n-step", "lambda"] = "n-step"
     """What the differences are regressed on."""
     n: int = 5
@@ -58,6 +65,9 @@ class RelativeConfig(CriticConfig):
     """What two terminal successors differ by: nothing, or what Eq. 20 derives."""
     anchor: Literal["zero", "rank"] = "rank"
     """Where relative values start: at zero, or ranked by their start states (Sec. 4)."""
+    mask_terminal: bool = True
+    """Let the end of an episode be worth zero in advantages, as in GAE; or else as much as the
+    next episode's start, which follows it."""
     clip: float | None = 0.15
     """Largest departure from the old difference that the loss rewards; None for no limit."""
 
@@ -124,13 +134,24 @@ class RelativeCritic(Critic[_Prepared]):
         return _Prepared(
             old=old,
             targets=partial(targets, gamma=gamma, both_terminal=config.both_terminal),
-            advantages=gae(traj, values, gamma=gamma, lam=lam).flatten(),
+            advantages=gae(
+                traj if config.mask_terminal else _going_on(traj), values, gamma=gamma, lam=lam
+            ).flatten(),
             all_pairs=AllPairs(
                 rollout.memory, traj, n=n, gamma=gamma, both_terminal=config.both_terminal
             )
             if self.in_closed_form
             else None,
         )
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether targets are computed anew in each epoch."""
+        return self.config.refresh_targets
+
+    def refresh(self, prepared: _Prepared, again: _Prepared) -> _Prepared:
+        """New targets, with the old differences and advantages."""
+        return replace(again, old=prepared.old, advantages=prepared.advantages)
 
     def minibatches(
         self, rollout: Rollout, prepared: _Prepared, size: int, generator: torch.Generator
@@ -146,28 +167,44 @@ class RelativeCritic(Critic[_Prepared]):
                 i, j = torch.meshgrid(part, part, indexing="ij")
                 yield Pairs(part, part, *prepared.judge(i, j))
             return
+        if self.config.partners == "minibatch":
+            for part in parts:
+                order = torch.randperm(len(part), generator=generator, device=part.device)
+                yield Pairs(part, part, *prepared.judge(part, part[order]), partners=order)
+            return
         p = self.config.same_episode if self.config.pairs == "biased" else 0.0
         yield from with_partners(parts, traj, prepared.judge, same_episode=p, generator=generator)
 
     def evaluate(self, prepared: _Prepared, minibatch: Minibatch, features: Tensor) -> Evaluation:
         """The loss over the minibatch's pairs."""
-        advantages = self.scale(prepared.advantages[minibatch.transitions])
         if isinstance(minibatch, _AllPairs):
-            return Evaluation(minibatch.expansion.loss(self.head(features).squeeze(-1)), advantages)
-        assert isinstance(minibatch, Pairs)
-        differences = self._differences(features, len(minibatch.transitions))
-        clip = self.config.clip
-        return Evaluation(
-            pair_loss(differences, minibatch.target, old=minibatch.old, clip=clip), advantages
-        )
+            loss = minibatch.expansion.loss(self.head(features).squeeze(-1))
+        else:
+            assert isinstance(minibatch, Pairs)
+            differences = self._differences(features, minibatch)
+            clip = self.config.clip
+            loss = pair_loss(differences, minibatch.target, old=minibatch.old, clip=clip)
+        return self.judged(loss, prepared.advantages[minibatch.transitions])
 
-    def _differences(self, features: Tensor, count: int) -> Tensor:
+    def diagnose(self, rollout: Rollout, prepared: _Prepared) -> dict[str, Tensor]:
+        """How well differences explain their targets, and how much relative values differ."""
+        i, j = some_pairs(rollout.traj.transitions)
+        target, old = prepared.judge(i, j)
+        return {
+            "explained_variance": explained_variance(target, old),
+            "value_spread": (old.square().mean() / 2).sqrt(),
+        }
+
+    def _differences(self, features: Tensor, minibatch: Pairs) -> Tensor:
         """Predicted differences: of each state to its partner, or of all to all."""
         if self.config.head == "linear":
             features = self.head(features).squeeze(-1)
         if self.config.pairs == "all":
             difference = features[:, None] - features[None, :]
+        elif minibatch.partners is not None:
+            difference = features - features[minibatch.partners]
         else:
+            count = len(minibatch.transitions)
             difference = features[:count] - features[count:]
         return difference if self.config.head == "linear" else self.head(difference)
 
@@ -177,6 +214,18 @@ class RelativeCritic(Critic[_Prepared]):
             return LinearDelta(memory)
         head = copy.deepcopy(self.head).requires_grad_(False)
         return lambda a, b: head(memory[a] - memory[b])
+
+
+def _going_on(traj: Trajectories) -> Trajectories:
+    """The same with nothing terminal: what ends is cut off, and its successor has a value."""
+    return Trajectories(
+        traj.rewards,
+        torch.zeros_like(traj.terminated),
+        traj.terminated | traj.truncated,
+        traj.successor,
+        traj.valid,
+        num_states=traj.num_states,
+    )
 
 
 def _in_closed_form(all_pairs: AllPairs, parts: tuple[Tensor, ...]) -> Iterator[Minibatch]:
