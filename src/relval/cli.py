@@ -193,8 +193,10 @@ def suite(
         console.print(f"reproduces of the paper: {chosen.cites}")
     console.print(f"{len(chosen.envs)} environments: {', '.join(chosen.envs)}")
     for variant in chosen.variants:
-        options = "".join(f", {key} {value}" for key, value in variant.options.items())
-        console.print(f"variant {variant.name}: the critic {variant.critic}{options}")
+        changes = variant.options | variant.ppo | variant.env_options
+        options = "".join(f", {key} {value}" for key, value in changes.items())
+        preset = f" of the preset {variant.preset}" if variant.preset else ""
+        console.print(f"variant {variant.name}: the critic {variant.critic}{preset}{options}")
     console.print(
         f"seeds {chosen.seeds[0]} to {chosen.seeds[-1]}, {chosen.total_steps:,} steps each: "
         f"{len(chosen.runs()):,} runs"

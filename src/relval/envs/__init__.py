@@ -34,6 +34,10 @@ class EnvConfig:
     default 0 for Atari, 0.1 for MinAtar."""
     full_actions: bool = False
     """Atari: offer all 18 actions, in place of those that the game knows."""
+    episodic_life: bool = True
+    """Atari: let the loss of a life end an episode; scores are those of whole games always."""
+    fire_reset: bool = True
+    """Atari: begin episodes with FIRE, in games that know it."""
     workers: int | None = None
     """Atari: processes that emulate, 0 for none beside the learner; by default one for each
     environment, but no more than there are cores. Results do not depend on it."""
@@ -69,6 +73,8 @@ def make(
             deliver="screens" if screens else "stacks",
             sticky_actions=config.sticky_actions,
             full_actions=config.full_actions,
+            episodic_life=config.episodic_life,
+            fire_reset=config.fire_reset,
             workers=0 if render else config.workers,
             render_mode="rgb_array" if render else None,
         )

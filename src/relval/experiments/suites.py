@@ -19,6 +19,10 @@ class Variant:
     options: dict[str, Any] = field(default_factory=dict)
     preset: str | None = None
     """By default the one that suits the environment."""
+    ppo: dict[str, Any] = field(default_factory=dict)
+    """Changes to PPO's settings."""
+    env_options: dict[str, Any] = field(default_factory=dict)
+    """Changes to the environments' settings."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Suite:
                 seed=seed,
                 total_steps=self.total_steps,
                 critic_options=variant.options,
+                ppo=variant.ppo,
+                envs=variant.env_options,
                 device=self.device,
             )
             for seed in self.seeds
@@ -110,6 +116,12 @@ _ABLATED_GAMES = tuple(row["game"] for row in read_table("paper_pair_sampling_ab
 _ATARI_STEPS = 10_000_000
 """The paper's 40M frames."""
 
+
+def _reading(name: str, **changes: dict[str, Any]) -> Variant:
+    """The paper's settings, one thing read otherwise."""
+    return Variant(name, "relative", preset="paper", **changes)
+
+
 SUITES: dict[str, Suite] = {
     "atari49": Suite(
         summary="PPO, DAE and PPO with the relative critic on the paper's 49 games",
@@ -137,6 +149,26 @@ SUITES: dict[str, Suite] = {
         printed=Printed(
             "paper_table1_atari.csv", columns={"absolute": "ppo", "paper": "rv", "relval": "rv"}
         ),
+    ),
+    "readings": Suite(
+        summary="what the paper leaves open, read one way and the other, on two games",
+        cites="Table 3, and what it does not say",
+        envs=("Pong", "Breakout"),
+        variants=(
+            Variant("absolute", "absolute", preset="relval"),
+            _reading("paper"),
+            _reading("half", options={"coefficient": 0.625}),
+            _reading("quarter", options={"coefficient": 0.3}),
+            _reading("raw-advantages", options={"normalise_advantages": False}),
+            _reading("annealed", ppo={"anneal_learning_rate": True, "anneal_clip": True}),
+            _reading("refreshed", options={"refresh_targets": True}),
+            _reading("minibatch", options={"partners": "minibatch"}),
+            _reading("unmasked", options={"mask_terminal": False}),
+            _reading("whole-games", env_options={"episodic_life": False}),
+            _reading("no-fire", env_options={"fire_reset": False}),
+        ),
+        seeds=(1, 2),
+        total_steps=1_000_000,
     ),
     "value-init": Suite(
         summary="relative values that start at zero, or ranked by their start states",

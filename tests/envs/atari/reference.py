@@ -83,7 +83,7 @@ class Reference:
     Args:
       game: As in `ALE/Pong-v5`.
       seed: Of the stream that says how many no-ops a game begins with, and which actions stick.
-      max_frames, full_actions, episodic_life, sticky_actions: As in `AtariPool`.
+      max_frames, full_actions, episodic_life, fire_reset, sticky_actions: As in `AtariPool`.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class Reference:
         max_frames: int = 108_000,
         full_actions: bool = False,
         episodic_life: bool = True,
+        fire_reset: bool = True,
         sticky_actions: float = 0.0,
     ) -> None:
         env: Env = gym.make(
@@ -124,7 +125,7 @@ class Reference:
         self.games = env = Recorder(env)
         if episodic_life:
             env = EpisodicLifeEnv(env)
-        if "FIRE" in self.actions:
+        if fire_reset and "FIRE" in self.actions:
             env = FireResetEnv(env)
         self.env = FrameStackObservation(env, 4)
 

@@ -168,6 +168,13 @@ def test_without_episodic_life_only_games_end_as_those_of_the_reference() -> Non
     assert len(seen.scores) >= 2
 
 
+def test_without_fire_an_episode_begins_as_that_of_the_reference() -> None:
+    seen = play("Breakout", steps=600, fire_reset=False)
+    assert seen.fire
+    assert seen.lives_lost
+    assert seen.scores
+
+
 @pytest.mark.parametrize("game", ["Breakout", "MsPacman"])
 def test_sticky_actions_are_those_of_a_reference_that_sticks_at_each_frame(game: str) -> None:
     seen = play(game, steps=550, sticky_actions=0.25)

@@ -35,6 +35,8 @@ class Rules:
     """Offer all 18 actions, in place of those that the game knows."""
     episodic_life: bool = True
     """Let the loss of a life end an episode."""
+    fire_reset: bool = True
+    """Begin episodes with FIRE, in games that know it."""
     noop_max: int = 30
     """A game begins with 1 to this many frames without action."""
     max_frames: int = 108_000
@@ -98,7 +100,7 @@ class Game:
         self._ale = _insert(cartridge.game, rules)
         self._look = self._ale.getScreen if cartridge.ntsc else self._ale.getScreenGrayscale
         self._actions = [action.value for action in _actions(self._ale, rules)]
-        self._fires = cartridge.actions[1:2] == ("FIRE",)
+        self._fires = rules.fire_reset and cartridge.actions[1:2] == ("FIRE",)
         self.random = np.random.default_rng()
         self.lives = 0
         self.score = 0.0

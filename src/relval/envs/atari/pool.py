@@ -45,6 +45,7 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
       sticky_actions: Probability, at each emulated frame, that the last action is repeated.
       full_actions: Offer all 18 actions, in place of those that the game knows.
       episodic_life: Let the loss of a life end an episode.
+      fire_reset: Begin episodes with FIRE, in games that know it.
       noop_max: A game begins with 1 to this many frames without action.
       max_frames: A game is cut off after this many emulated frames.
       workers: Processes that emulate; 0 to do it in this one. By default, on Linux, one for each
@@ -63,6 +64,7 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         sticky_actions: float = 0.0,
         full_actions: bool = False,
         episodic_life: bool = True,
+        fire_reset: bool = True,
         noop_max: int = 30,
         max_frames: int = 108_000,
         workers: int | None = None,
@@ -88,7 +90,14 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             "render_modes": ["rgb_array"],
             "render_fps": 15,
         }
-        rules = Rules(sticky_actions, full_actions, episodic_life, noop_max, max_frames)
+        rules = Rules(
+            sticky_actions=sticky_actions,
+            full_actions=full_actions,
+            episodic_life=episodic_life,
+            fire_reset=fire_reset,
+            noop_max=noop_max,
+            max_frames=max_frames,
+        )
         cartridge = inspect(self.game, rules)
         self.action_meanings = cartridge.actions
         self._legal = frozenset(range(len(cartridge.actions)))
