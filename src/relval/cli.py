@@ -211,7 +211,7 @@ def sweep(
     games: tuple[str, ...] = (),
     critics: tuple[str, ...] = (),
     total_steps: int | None = None,
-    device: str | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
     launcher: Literal["local", "ray"] = "local",
     jobs: int | None = None,
     ray_address: str | None = None,
@@ -241,8 +241,14 @@ def sweep(
 
     whole = suite(name).narrowed(total_steps=total_steps, device=device)
     part = whole.narrowed(games=games, critics=critics, seeds=seeds)
+    on_gpu = whole.device == "cuda"
+    if launcher == "ray" and on_gpu != (gpus_per_run > 0):
+        raise ValueError(
+            "on a Ray cluster --device cuda and --gpus-per-run belong together, for example: "
+            "--device cuda --gpus-per-run 0.25"
+        )
     where = (
-        Local(jobs, gpus=visible_gpus() if whole.device.startswith("cuda") else 0)
+        Local(jobs, gpus=visible_gpus() if on_gpu else 0)
         if launcher == "local"
         else Ray(ray_address, cpus=cpus_per_run, gpus=gpus_per_run)
     )

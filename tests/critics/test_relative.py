@@ -164,7 +164,7 @@ def test_the_target_is_the_one_asked_for(
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("clip", [None, 0.15])
 def test_partners_of_the_minibatch_are_each_of_it_once(head: Any, clip: float | None) -> None:
-    case = Case(RelativeConfig(partners="minibatch", head=head, clip=clip))
+    case = Case(RelativeConfig(pairs="random", partners="minibatch", head=head, clip=clip))
     old = frozen(case)
     case.learn_something()
     for minibatch in case.minibatches():
@@ -202,6 +202,11 @@ def test_refreshed_targets_are_those_of_the_parameters_of_now(
         expected = pair_loss(differences(case, i, j), y, old=old(i, j), clip=clip)
         assert_same_loss(case, case.evaluate(minibatch).loss, expected)
     assert torch.equal(case.advantages(), advantages)
+
+
+def test_partners_of_the_minibatch_are_random_ones() -> None:
+    with pytest.raises(ValueError, match=r"is for critic\.pairs random, got biased"):
+        RelativeConfig(partners="minibatch")
 
 
 def test_partners_are_drawn_anew_in_each_epoch() -> None:

@@ -115,7 +115,7 @@ def test_a_sweep_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_p
         process.kill()
         process.communicate(timeout=60)
     last = start("t.EIGHT", killed)
-    told, _ = last.communicate(timeout=120)
+    told, _ = last.communicate(timeout=300)
     assert last.returncode == 0, told
     assert_same_results(killed, undisturbed, EIGHT)
     assert events(undisturbed, "resumed") == []
@@ -160,13 +160,38 @@ def test_a_run_whose_process_dies_is_tried_again_from_its_checkpoint(
 
 def test_runs_that_share_a_process_are_what_they_are_alone(tmp_path: Path) -> None:
     """As on two GPUs: two processes with two runs each."""
-    launcher = Local(4, gpus=2)
-    assert (launcher.slots, launcher.together) == (2, 2)
-    assert sweep(FOUR, tmp_path / "shared", launcher=launcher)
+    assert sweep(FOUR, tmp_path / "shared", launcher=Local(4, gpus=2))
     assert sweep(FOUR, tmp_path / "alone")
     assert_same_results(tmp_path / "shared", tmp_path / "alone", FOUR)
     processes = Counter(pid for pid, _, event in journal(tmp_path / "shared") if event == "started")
     assert sorted(processes.values()) == [2, 2]
+
+
+def test_gpus_share_what_is_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three runs at most, on the second and fourth GPU of the machine."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
+    names = list(FOUR.runs())
+    launcher = Local(3, gpus=2)
+    running = launcher.run([Job(name, config, tmp_path) for name, config in FOUR.runs().items()])
+    next(running)
+    shares = [[job.name for job in worker.jobs] for worker in launcher._workers.values()]
+    assert shares == [names[:2], names[2:3]]
+    places = [worker.place for worker in launcher._workers.values()]
+    gpus = [launcher._surroundings(place)["CUDA_VISIBLE_DEVICES"] for place in places]
+    assert gpus == ["1", "3"]
+    running.close()
+
+
+def test_a_run_that_cannot_begin_does_not_stop_those_that_share_its_process(
+    tmp_path: Path,
+) -> None:
+    blocked, free, claimed = (Job(n, c, tmp_path) for n, c in list(EIGHT.runs().items())[:3])
+    blocked.folder.mkdir(parents=True)
+    (blocked.folder / "notes.txt").write_text("not a run", encoding="utf-8")
+    with claimed._claimed():
+        answers = attempt([blocked, free, claimed])
+    assert [kind for kind, _ in answers] == ["failed", "done", "elsewhere"]
+    assert "holds something already" in answers[0][1]
 
 
 def test_a_run_that_fails_does_not_stop_those_that_share_its_process(tmp_path: Path) -> None:

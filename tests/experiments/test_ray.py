@@ -128,8 +128,9 @@ class Deadly(Ray):
         now = list(super().running)
         for job in now:
             pids = [int(pid) for pid, name, _ in _journal(job.out) if name == job.name]
-            if self.victim is None and pids and available(job.folder) and self.harm(pids[-1]):
-                self.victim = job.name
+            if self.victim is None and pids and available(job.folder):
+                with suppress(ProcessLookupError):  # it has just ended
+                    self.victim = job.name if self.harm(pids[-1]) else None
         return now
 
 
@@ -216,8 +217,10 @@ def test_whoever_stops_waiting_stops_the_runs_which_save_themselves(
     begun, queued = endless(tmp_path)
     launcher = Ray(cluster.address)
     outcomes = launcher.run([begun, queued])
+    latest = time.monotonic() + 60
     while progress(begun) is None:
         assert next(outcomes) is None
+        assert time.monotonic() < latest, "nothing happens"
     assert launcher.running == [begun]
     assert begun.busy
     outcomes.close()

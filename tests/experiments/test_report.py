@@ -55,7 +55,14 @@ def test_a_report_can_be_read_and_worked_with(half: Path, page: Page) -> None:
     page.show(1280, 900)
     page.open(half)
     assert page.run("document.querySelector('h1').innerText") == "a-study"
-    assert "23 of 27" in page.run("document.querySelector('.facts').innerText")
+    facts = page.run("[...document.querySelectorAll('.facts li')].map(fact => fact.innerText)")
+    assert [fact.split("\n") for fact in facts] == [
+        ["23 of 27", "runs finished"],
+        ["3", "environments"],
+        ["3", "seeds"],
+        ["1,000", "steps a run"],
+    ]
+    assert "the higher one on 2 of 2 games" in page.run("document.body.innerText")
 
     head, *rows, wins = table_of(page)
     assert head == ["", "absolute", "relative", "dae"]

@@ -17,6 +17,15 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert results.read(store(found, tmp_path)) == found
 
 
+def test_stored_results_of_runs_whose_folders_are_elsewhere_are_kept(tmp_path: Path) -> None:
+    found = made_up()
+    store(found, tmp_path)
+    begun = tmp_path / "runs/Pong/relative/2"
+    begun.mkdir(parents=True)
+    left = results.read(tmp_path)
+    assert left == made_up(without=("Pong/relative/2",))
+
+
 @pytest.mark.parametrize("name", SUITES)
 def test_every_suite_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
     results.write_suite(suite(name), tmp_path)
@@ -73,8 +82,8 @@ def test_a_suite_that_the_paper_does_not_print_is_refused() -> None:
 def a_table(*scores: tuple[float, ...]) -> tables.Comparison:
     """One game, and a variant for each set of scores."""
     names = tuple("abc"[: len(scores)])
-    cells = {("Pong", n): tables.Cell(s, 3) for n, s in zip(names, scores, strict=True)}
-    return tables.Comparison(names, ("Pong",), cells, 1_000)
+    cells = {("Pong", n): tables.Cell(s, len(s), 3) for n, s in zip(names, scores, strict=True)}
+    return tables.Comparison(names, ("Pong",), cells, "What it is.")
 
 
 def test_the_best_mean_is_marked_and_counted() -> None:
@@ -90,7 +99,7 @@ def test_tables_in_markdown_latex_and_csv() -> None:
     margin = 4.303 / math.sqrt(3)
     text = tables.markdown(table)
     assert f"| Pong | 2.0 ± {margin:.1f} (1.0, 2.0, 3.0) | **2,500** | - |" in text
-    assert "after 1,000 steps, 1 to 3 seeds, ± half a 95% interval" in text
+    assert text.endswith("\nWhat it is.\n")
     assert rf"Pong & $2.0 \pm {margin:.1f}$ & $\mathbf{{2{{,}}500}}$ & $-$ \\" in tables.latex(
         table
     )
@@ -103,9 +112,21 @@ def test_the_papers_numbers_stand_beside_ours() -> None:
     atari = suite("atari49").narrowed(seeds=[1])
     cell = tables.compare(made_up(atari)).cells["Alien", "absolute"]
     assert cell.printed == (1850.3, 376.8)
-    assert "Alien,absolute,10.126,inf,1,1850.3,376.8" in tables.comma_separated(
+    assert "Alien,absolute,10.126,,1,1850.3,376.8" in tables.comma_separated(
         tables.compare(made_up(atari))
     )
+
+
+def test_the_note_says_how_many_seeds_there_are() -> None:
+    def note(*without: str) -> str:
+        return tables.compare(made_up(without=without)).note
+
+    assert note().endswith("after 1,000 steps, 3 seeds, ± half a 95% interval (Student's t).")
+    assert "2 to 3 seeds" in note("Pong/dae/2")
+    alone = made_up(replace(SUITE, seeds=(1,)))
+    assert tables.compare(alone).note.endswith("1,000 steps, 1 seed.")
+    printed = tables.compare(results.printed(suite("atari49")))
+    assert printed.note == "Mean scores as the paper prints them."
 
 
 # Studies

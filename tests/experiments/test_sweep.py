@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from relval.experiments.report import report
 from relval.experiments.statistics import mean_and_margin
-from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, SUITES, Suite, suite
+from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, SUITES, Suite, Variant, suite
 from relval.experiments.sweep import sweep
 from relval.runs import configure, load
 from relval.runs.config import to_yaml
@@ -56,6 +57,18 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     assert "failed: CartPole-v1/absolute/1" in printed.err
     assert "holds something already" in printed.err
     assert [row["variant"] for row in rows(tmp_path / "scores.csv")] == ["relative-all"]
+
+
+def test_runs_in_which_no_episode_ends_are_told_of_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variant = Variant("absolute", "absolute", ppo={"steps": 128})  # of 200 in an episode
+    short = Suite("a test", ("Pendulum-v1",), (variant,), seeds=(1,), total_steps=1_024)
+    assert sweep(short, tmp_path)
+    assert "Pendulum-v1/absolute/1: no episode ended" in capsys.readouterr().out
+    assert "| Pendulum-v1 | no episode ended |" in (tmp_path / "table.md").read_text("utf-8")
+    report(tmp_path, tmp_path / "report.html")
+    assert "no episode ended" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_run_with_other_settings_is_refused(tmp_path: Path) -> None:

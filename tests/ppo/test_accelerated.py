@@ -43,7 +43,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "relative, zero": ("relative", {"anchor": "zero"}),
     "relative, mlp": ("relative", {"head": "mlp", "anchor": "zero"}),
     "relative, refreshed": ("relative", {"refresh_targets": True}),
-    "relative, minibatch": ("relative", {"partners": "minibatch", "mask_terminal": False}),
+    "relative, minibatch": ("relative", {"pairs": "random", "partners": "minibatch"}),
+    "relative, unmasked": ("relative", {"mask_terminal": False}),
 }
 STEPS, ENVS = 16, 2
 

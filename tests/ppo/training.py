@@ -23,7 +23,7 @@ VARIANTS: dict[str, CriticConfig] = {
     "relative, one-step targets": RelativeConfig(target="one-step"),
     "relative, lambda targets": RelativeConfig(target="lambda"),
     "relative, anchored at zero": RelativeConfig(anchor="zero"),
-    "relative, partners of the minibatch": RelativeConfig(partners="minibatch"),
+    "relative, partners of the minibatch": RelativeConfig(pairs="random", partners="minibatch"),
     "relative, refreshed targets": RelativeConfig(refresh_targets=True),
 }
 """Every critic, and every way of the relative one to learn."""

@@ -51,8 +51,8 @@ class RelativeConfig(CriticConfig):
     same_episode: float = 0.33
     """With biased pairs: the probability of a partner from the own episode."""
     partners: Literal["batch", "minibatch"] = "batch"
-    """Where partners are drawn from. Those of the minibatch need not be encoded for it, and are
-    drawn at random."""
+    """With random pairs: where partners are drawn from. Those of the minibatch are encoded anyway,
+    which saves half the work."""
     refresh_targets: bool = False
     """Compute targets anew in each epoch, in place of once for a rollout."""
     target: Literal["one-step", "n-step", "lambda"] = "n-step"
@@ -70,6 +70,12 @@ class RelativeConfig(CriticConfig):
     next episode's start, which follows it."""
     clip: float | None = 0.15
     """Largest departure from the old difference that the loss rewards; None for no limit."""
+
+    def __post_init__(self) -> None:
+        if self.partners == "minibatch" and self.pairs != "random":
+            raise ValueError(
+                f"critic.partners minibatch is for critic.pairs random, got {self.pairs}"
+            )
 
 
 @dataclass(frozen=True, eq=False)

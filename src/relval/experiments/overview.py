@@ -73,7 +73,8 @@ class Overview:
 def _told(outcome: Outcome, attempts: int, last: bool) -> str:
     job = outcome.job
     if outcome.kind == "done":
-        return f"{job.name}: score {load(job.folder).summary['score']:.2f}"
+        score = load(job.folder).summary["score"]
+        return f"{job.name}: " + ("no episode ended" if score is None else f"score {score:.2f}")
     if outcome.kind == "elsewhere":
         return f"{job.name}: another process is at it"
     then = "given up" if last else "to be tried again"

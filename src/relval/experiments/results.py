@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,6 +59,8 @@ class Results:
     curves: tuple[Point, ...]
     settings: tuple[Tree, ...]
     provenance: tuple[Tree, ...]
+    only_printed: bool = False
+    """Whether these are the paper's means, not runs."""
 
     @property
     def games(self) -> tuple[str, ...]:
@@ -102,18 +104,24 @@ class Results:
 
 
 def gather(suite: Suite, out: Path) -> Results:
-    """Reads the finished runs of a suite from their folders under `out/runs`."""
+    """The finished runs of a suite: from their folders under `out/runs`, or else as stored."""
+    folders = {name: out / "runs" / name for name in suite.runs()}
     finished = {
-        name: load(folder)
-        for name in suite.runs()
-        if ((folder := out / "runs" / name) / "summary.json").exists()
+        name: load(folder) for name, folder in folders.items() if (folder / "summary.json").exists()
     }
+    stored = _read_stored(suite, out)
+    kept = {name for name, folder in folders.items() if not folder.exists()}
+    scores = {_name(score): score for score in stored.scores if _name(score) in kept}
+    scores |= {name: _score(name, run) for name, run in finished.items()}
+    curves = [point for point in stored.curves if _name(point) in kept]
+    curves += [point for name, run in finished.items() for point in _curve(name, run)]
+    order = {name: place for place, name in enumerate(folders)}
     return Results(
         suite,
-        scores=tuple(_score(name, run) for name, run in finished.items()),
-        curves=tuple(point for name, run in finished.items() for point in _curve(name, run)),
-        settings=_each_once(finished, _settings),
-        provenance=_each_once(finished, lambda run: run.provenance),
+        scores=tuple(sorted(scores.values(), key=lambda score: order[_name(score)])),
+        curves=tuple(sorted(curves, key=lambda point: order[_name(point)])),
+        settings=_each_once(_kept(stored.settings, kept), finished, _settings),
+        provenance=_each_once(_kept(stored.provenance, kept), finished, lambda run: run.provenance),
     )
 
 
@@ -132,17 +140,8 @@ def write_suite(suite: Suite, out: Path) -> None:
 
 
 def read(out: Path) -> Results:
-    """The results in a sweep's folder: of its runs if they are there, and as stored if not."""
-    suite = _read_suite(out)
-    if (out / "runs").is_dir():
-        return gather(suite, out)
-    return Results(
-        suite,
-        scores=_read_csv(out / "scores.csv", Score),
-        curves=_read_csv(out / "curves.csv", Point),
-        settings=tuple(_read_json(out / "settings.json")),
-        provenance=tuple(_read_json(out / "provenance.json")),
-    )
+    """The results in a sweep's folder."""
+    return gather(_read_suite(out), out)
 
 
 def printed(suite: Suite) -> Results:
@@ -161,6 +160,7 @@ def printed(suite: Suite) -> Results:
         curves=(),
         settings=(),
         provenance=(),
+        only_printed=True,
     )
 
 
@@ -191,12 +191,38 @@ def _settings(run: Run) -> Tree:
     return tree
 
 
-def _each_once(finished: Mapping[str, Run], answer: Callable[[Run], Tree]) -> tuple[Tree, ...]:
+def _name(row: Score | Point) -> str:
+    return f"{row.env}/{row.variant}/{row.seed}"
+
+
+def _kept(answers: Iterable[Tree], names: Container[str]) -> Iterator[tuple[str, Tree]]:
+    """The stored answers of some runs, one by one."""
+    for answer in answers:
+        rest = {key: value for key, value in answer.items() if key != "runs"}
+        yield from ((name, rest) for name in answer["runs"] if name in names)
+
+
+def _each_once(
+    stored: Iterable[tuple[str, Tree]],
+    finished: Mapping[str, Run],
+    answer: Callable[[Run], Tree],
+) -> tuple[Tree, ...]:
     """Each different answer once, with the runs that gave it."""
     answers: dict[str, list[str]] = {}
-    for name, run in finished.items():
-        answers.setdefault(json.dumps(answer(run)), []).append(name)
+    for name, tree in (*stored, *((name, answer(run)) for name, run in finished.items())):
+        answers.setdefault(json.dumps(tree), []).append(name)
     return tuple({"runs": names, **json.loads(text)} for text, names in answers.items())
+
+
+def _read_stored(suite: Suite, out: Path) -> Results:
+    """What was written before, if anything was."""
+    return Results(
+        suite,
+        scores=_read_csv(out / "scores.csv", Score),
+        curves=_read_csv(out / "curves.csv", Point),
+        settings=tuple(_read_json(out / "settings.json", ())),
+        provenance=tuple(_read_json(out / "provenance.json", ())),
+    )
 
 
 def _write_csv(path: Path, kind: type, rows: Iterable[Any]) -> None:
@@ -207,6 +233,8 @@ def _write_csv(path: Path, kind: type, rows: Iterable[Any]) -> None:
 
 
 def _read_csv(path: Path, kind: type[Row]) -> tuple[Row, ...]:
+    if not path.exists():
+        return ()
     converters = {field.name: field.type for field in fields(kind)}
     with path.open(encoding="utf-8", newline="") as file:
         return tuple(
@@ -219,8 +247,8 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+def _read_json(path: Path, otherwise: Any = None) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else otherwise
 
 
 def _read_suite(out: Path) -> Suite:

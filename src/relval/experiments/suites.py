@@ -118,7 +118,7 @@ _ATARI_STEPS = 10_000_000
 
 
 def _reading(name: str, **changes: dict[str, Any]) -> Variant:
-    """The paper's settings, one thing read otherwise."""
+    """The paper's settings, one thing read otherwise (`minibatch` is one thing from `random`)."""
     return Variant(name, "relative", preset="paper", **changes)
 
 
@@ -158,11 +158,12 @@ SUITES: dict[str, Suite] = {
             Variant("absolute", "absolute", preset="relval"),
             _reading("paper"),
             _reading("half", options={"coefficient": 0.625}),
-            _reading("quarter", options={"coefficient": 0.3}),
+            _reading("weight-0.3", options={"coefficient": 0.3}),
             _reading("raw-advantages", options={"normalise_advantages": False}),
             _reading("annealed", ppo={"anneal_learning_rate": True, "anneal_clip": True}),
             _reading("refreshed", options={"refresh_targets": True}),
-            _reading("minibatch", options={"partners": "minibatch"}),
+            _reading("random", options={"pairs": "random"}),
+            _reading("minibatch", options={"pairs": "random", "partners": "minibatch"}),
             _reading("unmasked", options={"mask_terminal": False}),
             _reading("whole-games", env_options={"episodic_life": False}),
             _reading("no-fire", env_options={"fire_reset": False}),

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,9 +17,11 @@ class Cell:
     """What a variant reached on a game."""
 
     scores: tuple[float, ...]
-    """Of finished runs, seed by seed."""
+    """Of finished runs in which an episode ended, seed by seed."""
+    runs: int
+    """How many have finished."""
     expected: int
-    """How many runs there should be."""
+    """How many there should be."""
     printed: tuple[float, float] | None = None
     """The paper's mean and standard deviation."""
 
@@ -41,7 +44,8 @@ class Comparison:
     games: tuple[str, ...]
     cells: dict[tuple[str, str], Cell]
     """By game and variant."""
-    total_steps: int
+    note: str
+    """What the numbers are."""
 
     def best(self, game: str) -> set[str]:
         """The variants with the highest mean score on a game; none where there is one only."""
@@ -56,18 +60,6 @@ class Comparison:
         """On how many games each variant is the best."""
         return {name: sum(name in self.best(game) for game in self.games) for name in self.variants}
 
-    @property
-    def note(self) -> str:
-        """What the numbers are."""
-        counts = sorted({len(cell.scores) for cell in self.cells.values()} - {0})
-        seeds = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
-        plural = "seed" if counts == [1] else "seeds"
-        interval = "" if counts == [1] else ", ± half a 95% interval (Student's t)"
-        return (
-            f"Mean score of the last 100 episodes after {self.total_steps:,} steps, "
-            f"{seeds} {plural}{interval}."
-        )
-
 
 def compare(results: Results) -> Comparison:
     """The results as a table."""
@@ -79,14 +71,27 @@ def compare(results: Results) -> Comparison:
         {
             (game, name): Cell(
                 tuple(s for s in results.of(game, name) if not math.isnan(s)),
+                len(results.of(game, name)),
                 len(results.suite.seeds),
                 printed.get((game, name)),
             )
             for game in results.games
             for name in variants
         },
-        results.suite.total_steps,
+        _note(results),
     )
+
+
+def _note(results: Results) -> str:
+    """What the numbers are."""
+    if results.only_printed:
+        return "Mean scores as the paper prints them."
+    counts = Counter((score.env, score.variant) for score in results.scores)
+    fewest, most = min(counts.values(), default=0), max(counts.values(), default=0)
+    seeds = f"{most} seed{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} seeds"
+    interval = ", ± half a 95% interval (Student's t)" if most > 1 else ""
+    steps = f"{results.suite.total_steps:,}"
+    return f"Mean score of the last 100 episodes after {steps} steps, {seeds}{interval}."
 
 
 def _printed(results: Results) -> dict[tuple[str, str], tuple[float, float]]:
@@ -140,8 +145,8 @@ def comma_separated(table: Comparison) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["game", "variant", "mean", "margin", "runs", "paper_mean", "paper_std"])
     for (game, name), cell in table.cells.items():
-        numbers = [*cell.mean_and_margin] if cell.scores else ["", ""]
-        writer.writerow([game, name, *numbers, len(cell.scores), *(cell.printed or ("", ""))])
+        numbers = [x if math.isfinite(x) else "" for x in cell.mean_and_margin]
+        writer.writerow([game, name, *numbers, cell.runs, *(cell.printed or ("", ""))])
     return text.getvalue()
 
 
@@ -149,7 +154,7 @@ def shown(cell: Cell) -> str:
     """A mean with its margin, as far as there are runs."""
     mean, margin = cell.mean_and_margin
     if math.isnan(mean):
-        return "-"
+        return "no episode ended" if cell.runs else "-"
     if math.isinf(margin):
         return number(mean)
     return f"{number(mean)} ± {number(margin)}"

@@ -191,7 +191,8 @@ def train_together(
         _begin(config, folder, runs=len(configs))
         for config, folder in zip(configs, folders, strict=True)
     ]
-    return _learn(begun, quiet=quiet, wandb=wandb, profile=profile)
+    _raise(_learn(begun, quiet=quiet, wandb=wandb, profile=profile))
+    return [each.run for each in begun]
 
 
 def resume(
@@ -208,21 +209,32 @@ def resume(
         return run
     if wandb:
         require_wandb()
-    return _learn([_reopen(run, runs=1, say=say)], quiet=quiet, wandb=wandb)[0]
+    _raise(_learn([_reopen(run, runs=1, say=say)], quiet=quiet, wandb=wandb))
+    return run
 
 
-def train_or_resume(configs: Sequence[Config], folders: Sequence[Path]) -> list[Run]:
-    """Brings several runs to their end, in this process, quietly, each from where it stands."""
-    for folder in folders:
-        if not (folder / _CONFIG).exists():
-            _check_empty(folder)
-    begun = [
-        _reopen(load(folder), runs=len(configs), say=lambda message: None)
-        if (folder / _CONFIG).exists()
-        else _begin(config, folder, runs=len(configs))
-        for config, folder in zip(configs, folders, strict=True)
-    ]
-    return _learn(begun, quiet=True, wandb=False)
+def train_or_resume(
+    configs: Sequence[Config], folders: Sequence[Path]
+) -> dict[Path, Exception | None]:
+    """Brings several runs to their end, in this process, quietly, each from where it stands.
+
+    Returns:
+      By folder, what has stopped a run before its end; one that fails does not stop the others.
+    """
+    stopped_by: dict[Path, Exception | None] = {}
+    begun: list[_Begun] = []
+    for config, folder in zip(configs, folders, strict=True):
+        try:
+            if (folder / _CONFIG).exists():
+                run = load(folder)
+                begun.append(_reopen(run, runs=len(configs), say=lambda message: None))
+            else:
+                _check_empty(folder)
+                begun.append(_begin(config, folder, runs=len(configs)))
+        except Exception as failure:
+            stopped_by[folder] = failure
+    failures = _learn(begun, quiet=True, wandb=False)
+    return stopped_by | dict(zip((each.run.folder for each in begun), failures, strict=True))
 
 
 @dataclass(frozen=True)
@@ -268,18 +280,27 @@ def _reopen(run: Run, *, runs: int, say: Callable[[str], object]) -> _Begun:
 
 def _learn(
     begun: Sequence[_Begun], *, quiet: bool, wandb: bool, profile: bool = False
-) -> list[Run]:
-    """Trains to the end, all in turn."""
+) -> list[Exception | None]:
+    """Trains to the end, all in turn; what has stopped each before, if anything has."""
     titles = [each.run.name for each in begun]
     displaying = make_displays(titles, quiet=quiet)
-    with _explained(), displaying as displays, _stop_on_interrupt() as stopped:
-        take_turns(
+    with displaying as displays, _stop_on_interrupt() as stopped:
+        return take_turns(
             [
                 _learning(each, display, stopped, wandb=wandb, profile=profile)
                 for each, display in zip(begun, displays, strict=True)
             ]
         )
-    return [each.run for each in begun]
+
+
+def _raise(failures: Sequence[Exception | None]) -> None:
+    """Raises the first failure; that runs were asked to stop, for all of them."""
+    failed = [failure for failure in failures if failure is not None]
+    if failed and all(isinstance(failure, InterruptedRunError) for failure in failed):
+        raise InterruptedRunError("\n".join(map(str, failed)))
+    for failure in failed:
+        if not isinstance(failure, InterruptedRunError):
+            raise failure
 
 
 def _learning(
@@ -381,21 +402,23 @@ def _explained() -> Iterator[None]:
         ) from error
 
 
-def take_turns(runs: Sequence[Waiting[None]]) -> None:
-    """Asks each run in turn, until all have ended; a run that fails does not stop the others."""
-    failures: list[Exception] = []
+def take_turns(runs: Sequence[Waiting[None]]) -> list[Exception | None]:
+    """Asks each run in turn, until all have ended; a run that fails does not stop the others.
 
-    def noting_failure(run: Waiting[None]) -> Waiting[None]:
+    Returns:
+      The failure of each, if it failed.
+    """
+    failures: list[Exception | None] = [None] * len(runs)
+
+    def noting_failure(number: int, run: Waiting[None]) -> Waiting[None]:
         try:
-            yield from run
+            with _explained():
+                yield from run
         except Exception as failure:
-            failures.append(failure)
+            failures[number] = failure
 
-    finish(in_turn([noting_failure(run) for run in runs]))
-    if failures and all(isinstance(failure, InterruptedRunError) for failure in failures):
-        raise InterruptedRunError("\n".join(map(str, failures)))
-    if failures:
-        raise failures[0]
+    finish(in_turn([noting_failure(number, run) for number, run in enumerate(runs)]))
+    return failures
 
 
 @contextmanager

@@ -11,11 +11,10 @@ from gymnasium.vector import VectorEnv
 
 from relval import envs
 from relval._machine import cores
-from relval.accelerated import DeviceCollector
+from relval.accelerated import DeviceCollector, finish, in_turn
 from relval.envs.atari import workers
 from relval.ppo import Collector
 from relval.runs import configure, trainer
-from relval.runs.run import take_turns
 from relval.runs.trainer import Trainer
 
 _WARM_UP = 3
@@ -123,9 +122,9 @@ def _together(count: int, updates: int) -> float:
         for _ in range(times):
             yield from learner.iterating()
 
-    take_turns([iterate(learner, _WARM_UP) for learner in learners])
+    finish(in_turn([iterate(learner, _WARM_UP) for learner in learners]))
     before, begin = sum(learner.step for learner in learners), time.perf_counter()
-    take_turns([iterate(learner, updates) for learner in learners])
+    finish(in_turn([iterate(learner, updates) for learner in learners]))
     speed = (sum(learner.step for learner in learners) - before) / (time.perf_counter() - begin)
     for learner in learners:
         learner.envs.close()

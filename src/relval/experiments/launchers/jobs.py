@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,17 +80,24 @@ Kind = Literal["done", "elsewhere", "failed", "interrupted"]
 
 def attempt(jobs: Sequence[Job]) -> list[tuple[Kind, str]]:
     """Works on jobs in this process; what became of each, and why."""
-    otherwise: tuple[Kind, str] = ("elsewhere", "")
     try:
-        _work(jobs)
-    except (InterruptedRunError, KeyboardInterrupt) as error:
-        otherwise = ("interrupted", str(error))
-    except Exception as error:
-        otherwise = ("failed", str(error) or type(error).__name__)
-    return [("done", "") if job.finished else otherwise for job in jobs]
+        failures = _work(jobs)
+    except KeyboardInterrupt:
+        return [("done", "") if job.finished else ("interrupted", "") for job in jobs]
+    return [_answer(job, failures) for job in jobs]
 
 
-def _work(jobs: Sequence[Job]) -> None:
+def _answer(job: Job, failures: Mapping[Path, Exception | None]) -> tuple[Kind, str]:
+    failure = failures.get(job.folder)
+    if job.finished:
+        return "done", ""
+    if failure is None:
+        return "elsewhere", ""
+    kind: Kind = "interrupted" if isinstance(failure, InterruptedRunError) else "failed"
+    return kind, str(failure) or type(failure).__name__
+
+
+def _work(jobs: Sequence[Job]) -> dict[Path, Exception | None]:
     """Trains those that no other process is at to the end, from their last checkpoints on."""
     with ExitStack() as claims:
         mine = [job for job in jobs if claims.enter_context(job._claimed())]
@@ -98,10 +105,9 @@ def _work(jobs: Sequence[Job]) -> None:
         for job in unfinished:
             job._begin()
         try:
-            if unfinished:
-                train_or_resume(
-                    [job.config for job in unfinished], [job.folder for job in unfinished]
-                )
+            return train_or_resume(
+                [job.config for job in unfinished], [job.folder for job in unfinished]
+            )
         finally:
             for job in unfinished:
                 if job.finished:

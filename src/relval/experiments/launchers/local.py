@@ -27,11 +27,9 @@ class Local:
     """
 
     def __init__(self, jobs: int | None = None, *, gpus: int = 0) -> None:
-        jobs = jobs or (max(gpus, cores() // 4) if gpus else cores())
-        self.slots = min(gpus, jobs) if gpus else jobs
+        self.jobs = jobs or (max(gpus, cores() // 4) if gpus else cores())
+        self.slots = min(gpus, self.jobs) if gpus else self.jobs
         """Processes at a time."""
-        self.together = -(-jobs // self.slots)
-        """Runs that share a process."""
         self.gpus = gpus
         self._workers: dict[int, _Worker] = {}
 
@@ -45,10 +43,12 @@ class Local:
         waiting = list(jobs)
         try:
             while waiting or self._workers:
-                while waiting and len(self._workers) < self.slots:
-                    worker = self._start(waiting[: self.together])
+                while waiting and (free := self.slots - len(self._workers)):
+                    room = min(len(waiting), self.jobs - len(self.running))
+                    share = -(-room // free)
+                    worker = self._start(waiting[:share])
                     self._workers[worker.process.sentinel] = worker
-                    del waiting[: self.together]
+                    del waiting[:share]
                 ended = wait(list(self._workers), timeout=_GLANCE)
                 for sentinel in ended:
                     assert isinstance(sentinel, int)
@@ -66,15 +66,22 @@ class Local:
     def _start(self, jobs: Sequence[Job]) -> "_Worker":
         taken = {worker.place for worker in self._workers.values()}
         place = min(set(range(self.slots)) - taken)
-        settings = {"OMP_NUM_THREADS": str(max(1, cores() // self.slots))}
-        if self.gpus:
-            settings["CUDA_VISIBLE_DEVICES"] = str(place)
         context: Any = multiprocessing.get_context("spawn")
         pipe, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(jobs, theirs, settings), name=jobs[0].name)
+        process = context.Process(
+            target=_work, args=(jobs, theirs, self._surroundings(place)), name=jobs[0].name
+        )
         process.start()
         theirs.close()
         return _Worker(jobs, place, process, pipe)
+
+    def _surroundings(self, place: int) -> dict[str, str]:
+        """Environment variables: a process's share of the cores, and its GPU."""
+        settings = {"OMP_NUM_THREADS": str(max(1, cores() // self.slots))}
+        if self.gpus:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            settings["CUDA_VISIBLE_DEVICES"] = visible.split(",")[place] if visible else str(place)
+        return settings
 
 
 def visible_gpus() -> int:

@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -14,6 +15,8 @@ from relval.experiments.launchers.jobs import Job, Outcome, Outcomes, attempt
 
 _GLANCE = 0.5
 """Seconds after which whoever waits for outcomes is told that there is none yet."""
+_NODES = 5
+"""Nodes that may die while they are at a run, before the run is held to be the reason."""
 _OBJECT_STORE = 100 * 2**20
 """Bytes of shared memory for a cluster of one's own: tasks hand over a few words."""
 
@@ -69,6 +72,7 @@ class Ray:
                     f"no node of the Ray cluster has the {self.cpus} cores and {self.gpus} GPUs "
                     "that each run is to have: ask for less, or add such a node"
                 )
+            nodes_lost: Counter[str] = Counter()
             try:
                 for job in jobs:
                     submit(job)
@@ -78,9 +82,12 @@ class Ray:
                         job = self._tasks.pop(reference)
                         try:
                             outcome = Outcome(job, *ray.get(reference))
-                        except ray.exceptions.NodeDiedError:
-                            submit(job)
-                            continue
+                        except ray.exceptions.NodeDiedError as error:
+                            nodes_lost[job.name] += 1
+                            if nodes_lost[job.name] < _NODES:
+                                submit(job)
+                                continue
+                            outcome = Outcome(job, "failed", f"{_NODES} nodes died: {error}")
                         except ray.exceptions.RayError as error:
                             outcome = Outcome(job, "failed", f"Ray reports: {error}")
                         yield outcome

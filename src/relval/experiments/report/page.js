@@ -5,6 +5,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const hidden = new Set();
 const pictures = [];
 const colour = (variant) => `var(--c${data.variants.indexOf(variant) % 6})`;
+const dashes = (variant) => ["", "6 3", "2 3"][Math.floor(data.variants.indexOf(variant) / 6) % 3];
 const shown = () => data.variants.filter((variant) => !hidden.has(variant));
 
 function element(name, attributes, parent) {
@@ -90,7 +91,7 @@ function lines(figure, chart) {
       const path = (list, key) => list.map((p) => `${p.x.toFixed(1)},${p[key].toFixed(1)}`).join("L");
       const band = `M${path(points, "high")}L${path([...points].reverse(), "low")}Z`;
       element("path", { d: band, fill: "currentColor", opacity: 0.16 }, group);
-      const line = { d: `M${path(points, "y")}`, fill: "none", stroke: "currentColor", "stroke-width": 2, "stroke-linejoin": "round" };
+      const line = { d: `M${path(points, "y")}`, fill: "none", stroke: "currentColor", "stroke-width": 2, "stroke-linejoin": "round", "stroke-dasharray": dashes(variant) };
       element("path", line, group);
     }
   }

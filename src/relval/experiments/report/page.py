@@ -47,9 +47,9 @@ def render_printed(study: Study, table: Comparison) -> str:
     charts = Charts()
     games = len(table.games)
     wins = (
-        f"relative has a higher mean than absolute on {_above(table, 'relative', 'absolute')} of "
-        f"{games} games (the paper's text says 30), and than dae on "
-        f"{_above(table, 'relative', 'dae')} (37)"
+        "relative has a higher mean than absolute on "
+        f"{_above(table, 'relative', 'absolute', table.games)} of {games} games (the paper's text "
+        f"says 30), and than dae on {_above(table, 'relative', 'dae', table.games)} (37)"
     )
     sections = [
         "<h1>The paper's own numbers</h1>",
@@ -102,13 +102,15 @@ def _facts(study: Study) -> str:
     results = study.results
     suite = results.suite
     done, wanted = len(results.scores), len(suite.envs) * len(suite.variants) * len(suite.seeds)
+    envs = len({score.env for score in results.scores})
+    seeds = len({score.seed for score in results.scores})
     facts = {
-        f"{done} of {wanted}" if done < wanted else f"{done}": "runs finished",
-        f"{len({score.env for score in results.scores})}": "environments",
-        f"{len({score.seed for score in results.scores})}": "seeds",
-        f"{suite.total_steps:,}": "steps a run",
+        "runs finished": f"{done} of {wanted}" if done < wanted else f"{done}",
+        "environment" if envs == 1 else "environments": f"{envs}",
+        "seed" if seeds == 1 else "seeds": f"{seeds}",
+        "steps a run": f"{suite.total_steps:,}",
     }
-    shown = "".join(f"<li><strong>{k}</strong> {v}</li>" for k, v in facts.items())
+    shown = "".join(f"<li><strong>{what}</strong> {label}</li>" for label, what in facts.items())
     return f'<ul class="facts">{shown}</ul>'
 
 
@@ -116,9 +118,9 @@ def _findings(study: Study, table: Comparison) -> str:
     """What the numbers say, in sentences."""
     said = []
     for name, chance in study.improvements.items():
-        above = _above(table, name, study.baseline)
+        above = _above(table, name, study.baseline, study.shared)
         if not study.enough_seeds:
-            verdict = f"not to be told from {study.baseline} yet, with so few seeds"
+            verdict = f"not to be told from {study.baseline} yet, with so few runs"
         elif chance.low > 0.5:
             verdict = f"better than {study.baseline}"
         elif chance.high < 0.5:
@@ -137,8 +139,9 @@ def _findings(study: Study, table: Comparison) -> str:
     return "".join(f"<p>{sentence}</p>" for sentence in said)
 
 
-def _above(table: Comparison, name: str, other: str) -> int:
-    return sum(table.cells[game, name].mean > table.cells[game, other].mean for game in table.games)
+def _above(table: Comparison, name: str, other: str, games: Iterable[str]) -> int:
+    """On how many games one variant's mean is above another's."""
+    return sum(table.cells[game, name].mean > table.cells[game, other].mean for game in games)
 
 
 # Pictures
@@ -257,7 +260,7 @@ def _games(study: Study, table: Comparison, *, only_printed: bool = False) -> st
             _game_cell(table.cells[game, name], name in best, only_printed=only_printed)
             for name in table.variants
         )
-        rows.append(f"<tr><td>{escape(game)}</td>{cells}</tr>")
+        rows.append(f'<tr><th scope="row">{escape(game)}</th>{cells}</tr>')
     wins = "".join(f"<td>{count}</td>" for count in table.wins.values())
     note = table.note
     if only_printed:
@@ -278,10 +281,9 @@ def _game_cell(cell: Cell, best: bool, *, only_printed: bool) -> str:
     printed = f"{number(cell.printed[0])} ± {number(cell.printed[1])}" if cell.printed else ""
     if only_printed:
         return f"<td{mark}>{printed}</td>"
-    missing = cell.expected - len(cell.scores)
-    few = f"<small>{len(cell.scores)} of {cell.expected} runs</small>"
+    few = f"<small>{cell.runs} of {cell.expected} runs</small>" if cell.runs < cell.expected else ""
     paper = f"<small>paper {printed}</small>" if printed else ""
-    return f"<td{mark}>{shown(cell)}{few if missing else ''}{paper}</td>"
+    return f"<td{mark}>{shown(cell)}{few}{paper}</td>"
 
 
 def _cost(study: Study) -> str:
@@ -294,7 +296,7 @@ def _cost(study: Study) -> str:
         groups.setdefault((score.variant, machine), []).append(score)
     rows = []
     for (variant, machine), scores in groups.items():
-        seconds = sum(score.seconds for score in scores)
+        seconds = sum(score.seconds for score in scores) or 0.1  # which is how they are rounded
         speed = sum(score.steps for score in scores) / seconds
         rows.append(
             [
@@ -323,7 +325,7 @@ def _settings(settings: Sequence[Tree]) -> str:
     if not settings:
         return ""
     flat = [dict(_flat(tree)) for tree in settings]
-    names = [_group_name(tree["runs"]) for tree in settings]
+    names = _group_names([tree["runs"] for tree in settings])
     keys = list(dict.fromkeys(key for tree in flat for key in tree if key != "runs"))
     differing = [key for key in keys if len({str(tree.get(key, "")) for tree in flat}) > 1]
     rows = [[key, *(str(tree.get(key, "")) for tree in flat)] for key in differing]
@@ -345,10 +347,17 @@ def _flat(tree: Tree, prefix: str = "") -> Iterable[tuple[str, Any]]:
             yield prefix + key, value
 
 
-def _group_name(runs: Sequence[str]) -> str:
-    """The variants of some runs, and their environments if there are not many."""
-    variants = dict.fromkeys(run.split("/")[1] for run in runs)
-    return ", ".join(variants)
+def _group_names(groups: Sequence[Sequence[str]]) -> list[str]:
+    """The variants of each group of runs, with environments where variants are not enough."""
+
+    def part(runs: Sequence[str], which: int) -> str:
+        return ", ".join(dict.fromkeys(run.split("/")[which] for run in runs))
+
+    variants = [part(runs, 1) for runs in groups]
+    return [
+        f"{name} ({part(runs, 0)})" if variants.count(name) > 1 else name
+        for name, runs in zip(variants, groups, strict=True)
+    ]
 
 
 def _origins(provenance: Sequence[Tree]) -> str:
@@ -385,19 +394,22 @@ def _runs(scores: Sequence[Score]) -> str:
 
 
 def _about_intervals(study: Study) -> str:
+    about = (
+        "<h2>About the intervals</h2><p>Those of single games are Student's. Those of aggregates "
+        "and of the probability to beat another are stratified bootstrap intervals by percentiles "
+        "(Agarwal et al., 2021): seeds are drawn anew within each game. <strong>With few seeds "
+        "they are too narrow.</strong>"
+    )
     if not study.coverage:
-        return ""
-    simulated = study.coverage
+        return f"{about}</p>"
     rows = [
         [f"{seeds} seeds", *(f"{100 * share:.0f}%" for share in shares.values()), "95%"]
-        for seeds, shares in simulated.items()
+        for seeds, shares in study.coverage.items()
     ]
-    header = ["", *next(iter(simulated.values())), "promised"]
+    header = ["", *next(iter(study.coverage.values())), "promised"]
     return (
-        "<h2>About the intervals</h2><p>Intervals of aggregates are stratified bootstrap intervals "
-        "by percentiles (Agarwal et al., 2021): seeds are drawn anew within each game. "
-        "<strong>With few seeds they are too narrow.</strong> So often they cover the truth in "
-        f"simulated studies of this kind:</p>{_table(header, rows, name='coverage')}"
+        f"{about} So often they cover the truth in simulated studies of this kind:</p>"
+        f"{_table(header, rows, name='coverage')}"
     )
 
 

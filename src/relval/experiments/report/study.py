@@ -15,8 +15,8 @@ _PROFILE_POINTS = 101
 _CURVE_POINTS = 51
 _SIMULATED_GAMES = 10
 _TRIALS, _RESAMPLES = 1_000, 1_000
-_ENOUGH = 3
-"""Seeds from which on an interval is shown."""
+_ENOUGH, _ENOUGH_ALONE = 3, 10
+"""Seeds from which on intervals say something: of several games together, of a single one."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,11 @@ class Study:
 
     @property
     def enough_seeds(self) -> bool:
-        """Whether every shared game has runs enough to say something about chance."""
-        counts = [np.isfinite(scores).sum(1).min() for scores in self.normalised.values()]
-        return bool(self.shared) and min(counts) >= _ENOUGH
+        """Whether every shared game has runs enough to tell variants apart."""
+        if not self.shared:
+            return False
+        fewest = min(np.isfinite(scores).sum(1).min() for scores in self.normalised.values())
+        return bool(fewest >= (_ENOUGH if self.several_games else _ENOUGH_ALONE))
 
     @cached_property
     def normalised(self) -> dict[str, np.ndarray]:
