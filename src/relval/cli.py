@@ -288,7 +288,8 @@ def report(
         if wanted:
             written.append(out.with_suffix(suffix))
             written[-1].write_text(write(tables.compare(study.results)), encoding="utf-8")
-    print(study)
+    if study.aggregates:
+        print(study)
     print(f"written: {', '.join(map(str, written))}")
     return 0
 

@@ -136,7 +136,7 @@ def _findings(study: Study, table: Comparison) -> str:
     missing = [v.name for v in study.results.suite.variants if v.name not in study.variants]
     if missing:
         said.append(f"No run has finished yet of: {escape(', '.join(missing))}.")
-    return "".join(f"<p>{sentence}</p>" for sentence in said)
+    return f"<ul>{''.join(f'<li>{sentence}</li>' for sentence in said)}</ul>" if said else ""
 
 
 def _above(table: Comparison, name: str, other: str, games: Iterable[str]) -> int:
@@ -213,6 +213,7 @@ def _learning_curves(study: Study, charts: Charts) -> str:
     figures = [
         _figure(charts, f"curve {game}", game, _lines(study.curves(game), "steps"))
         for game in study.results.games
+        if any(study.results.of(game, name) for name in study.variants)
     ]
     return (
         '<h2>Learning curves</h2><p class="quiet">Score, the mean of the last 100 episodes; mean '
@@ -262,6 +263,7 @@ def _games(study: Study, table: Comparison, *, only_printed: bool = False) -> st
         )
         rows.append(f'<tr><th scope="row">{escape(game)}</th>{cells}</tr>')
     wins = "".join(f"<td>{count}</td>" for count in table.wins.values())
+    foot = f"<tfoot><tr><td>best on</td>{wins}</tr></tfoot>" if len(table.variants) > 1 else ""
     note = table.note
     if only_printed:
         note = "Means and standard deviations as printed."
@@ -271,8 +273,7 @@ def _games(study: Study, table: Comparison, *, only_printed: bool = False) -> st
         f'<h2>Game by game</h2><p class="quiet">{escape(note)} The best mean is in bold.</p>'
         '<div class="scroll"><table id="games">'
         f"<thead><tr>{_cells(['', *table.variants], 'th')}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody><tfoot><tr><td>best on</td>{wins}</tr></tfoot>"
-        "</table></div>"
+        f"<tbody>{''.join(rows)}</tbody>{foot}</table></div>"
     )
 
 
@@ -370,9 +371,9 @@ def _origins(provenance: Sequence[Tree]) -> str:
         commit = (git.get("commit") or "not known")[:10]
         changed = " with changes" if git.get("changed") else ""
         versions = ", ".join(f"{name} {version}" for name, version in answer["versions"].items())
-        rows.append([f"{len(answer['runs'])} runs", commit + changed, _machine(answer), versions])
+        rows.append([_runs_in_words(answer["runs"]), commit + changed, _machine(answer), versions])
     listed = "".join(
-        f"<details><summary>Which {len(answer['runs'])} runs</summary>"
+        f"<details><summary>Which: {_runs_in_words(answer['runs'])}</summary>"
         f"<pre>{escape(chr(10).join(answer['runs']))}</pre></details>"
         for answer in provenance
         if len(provenance) > 1
@@ -388,7 +389,7 @@ def _runs(scores: Sequence[Score]) -> str:
     return (
         "<h2>All runs</h2>"
         f'<p><a download="scores.csv" href="data:text/csv;charset=utf-8,{quote(raw)}">Download the '
-        f"raw table</a> ({len(scores)} runs, CSV).</p>"
+        f"raw table</a> ({_runs_in_words(scores)}, CSV).</p>"
         f"<details><summary>Show it</summary>{_table(header, lines[1:])}</details>"
     )
 
@@ -424,6 +425,10 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[Any]], name: str | Non
 
 def _cells(values: Iterable[Any], kind: str) -> str:
     return "".join(f"<{kind}>{escape(str(value))}</{kind}>" for value in values)
+
+
+def _runs_in_words(runs: Sequence[Any]) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def _sentence(text: str) -> str:
