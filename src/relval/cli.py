@@ -283,8 +283,11 @@ def report(
         )
     study = report.report_paper(out) if folder is None else report.report(folder, out)
     written = [out]
-    writers = {".csv": (csv, tables.comma_separated), ".md": (markdown, tables.markdown)}
-    for suffix, (wanted, write) in {**writers, ".tex": (latex, tables.latex)}.items():
+    for suffix, wanted, write in (
+        (".csv", csv, tables.comma_separated),
+        (".md", markdown, tables.markdown),
+        (".tex", latex, tables.latex),
+    ):
         if wanted:
             written.append(out.with_suffix(suffix))
             written[-1].write_text(write(tables.compare(study.results)), encoding="utf-8")

@@ -32,6 +32,15 @@ def partners(minibatch: Minibatch) -> Tensor:
     return minibatch.encode[count:]
 
 
+def learned_pairs(minibatch: Minibatch, pairs: str) -> tuple[Tensor, Tensor]:
+    """The pairs that a minibatch is learned from: all of its own, or each with its partner."""
+    i = minibatch.transitions
+    if pairs == "all":
+        first, second = torch.meshgrid(i, i, indexing="ij")
+        return first, second
+    return i, partners(minibatch)
+
+
 def frozen(case: Case) -> Delta:
     """The differences as the critic sees them now, whatever is learned later."""
     if case.rollout.memory.ndim == 1:
@@ -145,11 +154,7 @@ def test_the_target_is_the_one_asked_for(
     old = frozen(case)
     case.learn_something()
     for minibatch in case.minibatches():
-        i = minibatch.transitions
-        if pairs == "all":
-            i, j = torch.meshgrid(i, i, indexing="ij")
-        else:
-            j = partners(minibatch)
+        i, j = learned_pairs(minibatch, pairs)
         options: Any = {"gamma": GAMMA, "both_terminal": both_terminal}
         if target == "one-step":
             y = one_step_targets(old, case.traj, i, j, **options)
@@ -193,11 +198,7 @@ def test_refreshed_targets_are_those_of_the_parameters_of_now(
     again = case.critic.prepare(replace(case.rollout, memory=now), gamma=GAMMA, lam=LAM)
     case.prepared = case.critic.refresh(case.prepared, again)
     for minibatch in case.minibatches():
-        i = minibatch.transitions
-        if pairs == "all":
-            i, j = torch.meshgrid(i, i, indexing="ij")
-        else:
-            j = partners(minibatch)
+        i, j = learned_pairs(minibatch, pairs)
         y = n_step_targets(LinearDelta(now), case.traj, i, j, n=5, gamma=GAMMA)
         expected = pair_loss(differences(case, i, j), y, old=old(i, j), clip=clip)
         assert_same_loss(case, case.evaluate(minibatch).loss, expected)

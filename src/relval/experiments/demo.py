@@ -12,7 +12,7 @@ def demo(out: Path, total_steps: int) -> Path:
     both = suite("demo").narrowed(total_steps=total_steps)
     sweep(both, out)
     page = out / "report.html"
-    print(report(out, page))
+    report(out, page)
     *_, relative = both.runs()
     print(f"Learning curves and all else, to be opened in a browser: {page}")
     print(f"Watch the agent: relval video {out / 'runs' / relative}")

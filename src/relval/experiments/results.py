@@ -144,18 +144,26 @@ def read(out: Path) -> Results:
     return gather(_read_suite(out), out)
 
 
+def printed_scores(suite: Suite) -> dict[tuple[str, str], tuple[float, float]]:
+    """The paper's means and standard deviations, by game and variant; none where it has none."""
+    if suite.printed is None:
+        return {}
+    return {
+        (row["game"], name): (float(row[f"{column}_mean"]), float(row[f"{column}_std"]))
+        for row in read_table(suite.printed.table)
+        for name, column in suite.printed.columns.items()
+    }
+
+
 def printed(suite: Suite) -> Results:
     """The paper's means, as if each were a single run."""
     if suite.printed is None:
         raise ValueError("the paper prints no numbers for this suite")
-    rows = read_table(suite.printed.table)
-    columns = suite.printed.columns
     return Results(
         replace(suite, seeds=(1,)),
         scores=tuple(
-            Score(row["game"], name, 1, float(row[f"{column}_mean"]), suite.total_steps, 0, 0.0)
-            for row in rows
-            for name, column in columns.items()
+            Score(game, name, 1, mean, suite.total_steps, 0, 0.0)
+            for (game, name), (mean, _) in printed_scores(suite).items()
         ),
         curves=(),
         settings=(),

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relval.experiments.results import Results
-from relval.experiments.scores import read_table
+from relval.experiments.results import Results, printed_scores
 from relval.experiments.statistics import mean_and_margin
 
 
@@ -63,7 +62,7 @@ class Comparison:
 
 def compare(results: Results) -> Comparison:
     """The results as a table."""
-    printed = _printed(results)
+    printed = printed_scores(results.suite)
     variants = results.variants
     return Comparison(
         variants,
@@ -92,17 +91,6 @@ def _note(results: Results) -> str:
     interval = ", ± half a 95% interval (Student's t)" if most > 1 else ""
     steps = f"{results.suite.total_steps:,}"
     return f"Mean score of the last 100 episodes after {steps} steps, {seeds}{interval}."
-
-
-def _printed(results: Results) -> dict[tuple[str, str], tuple[float, float]]:
-    """The paper's numbers, by game and variant."""
-    if results.suite.printed is None:
-        return {}
-    return {
-        (row["game"], name): (float(row[f"{column}_mean"]), float(row[f"{column}_std"]))
-        for row in read_table(results.suite.printed.table)
-        for name, column in results.suite.printed.columns.items()
-    }
 
 
 def markdown(table: Comparison) -> str:
