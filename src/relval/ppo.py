@@ -329,7 +329,7 @@ def learn(
       compiled: Makes a function of tensors faster.
     """
     prepared = agent.critic.prepare(rollout, gamma=config.gamma, lam=config.lam)
-    once = agent.critic.diagnose(rollout, prepared)
+    once = agent.critic.diagnose(rollout, prepared, gamma=config.gamma, lam=config.lam)
     seen: list[dict[str, Tensor]] = []
     judge, shorten = compiled(_judge), compiled(_shorten)
     parameters = list(agent.parameters())

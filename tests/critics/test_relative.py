@@ -1,5 +1,7 @@
 import copy
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -11,18 +13,33 @@ from relval.critics.pairs import Pairs
 from relval.relative import (
     Delta,
     LinearDelta,
+    Trajectories,
     gae,
     lambda_targets,
+    minvar_offset,
     n_step_targets,
     one_step_targets,
     pair_loss,
     ranked_values,
     telescoped_values,
+    terminal_offset,
 )
 from tests.critics.rollouts import GAMMA, LAM, Case, assert_same_loss
 
 HEADS: list[Any] = ["linear", "mlp"]
 BOTH_TERMINAL: list[Any] = ["zero", "derived"]
+ANCHORS: dict[Any, Callable[[Delta, Trajectories], Tensor]] = {
+    "zero": telescoped_values,
+    "rank": ranked_values,
+    "terminal": lambda delta, traj: (
+        ranked_values(delta, traj)
+        + terminal_offset(traj, ranked_values(delta, traj), gamma=GAMMA, decay=LAM)
+    ),
+    "minvar": lambda delta, traj: (
+        ranked_values(delta, traj)
+        + minvar_offset(traj, ranked_values(delta, traj), gamma=GAMMA, lam=LAM)
+    ),
+}
 
 
 def partners(minibatch: Minibatch) -> Tensor:
@@ -246,13 +263,12 @@ def test_the_head_is_odd(head: Any) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("anchor", ["zero", "rank"])
+@pytest.mark.parametrize("anchor", ANCHORS)
 def test_advantages_are_gae_of_anchored_values(anchor: Any, head: Any) -> None:
     config = RelativeConfig(head=head, anchor=anchor, normalise_advantages=False)
     case = Case(config)
     with torch.no_grad():
-        anchored = telescoped_values if anchor == "zero" else ranked_values
-        values = anchored(frozen(case), case.traj)
+        values = ANCHORS[anchor](frozen(case), case.traj)
         expected = gae(case.traj, values, gamma=GAMMA, lam=LAM)[case.traj.valid]
     case.learn_something()
     torch.testing.assert_close(case.advantages(), expected, rtol=1e-10, atol=1e-10)
@@ -280,11 +296,37 @@ def test_an_end_that_is_not_masked_is_worth_what_follows() -> None:
 
 
 def test_the_anchors_differ() -> None:
-    zero, rank = (
+    advantages = [
         Case(RelativeConfig(anchor=anchor, normalise_advantages=False)).advantages()
-        for anchor in ("zero", "rank")
+        for anchor in ANCHORS
+    ]
+    for one, other in combinations(advantages, 2):
+        assert not torch.allclose(one, other)
+
+
+def test_the_terminal_anchor_keeps_its_offset_where_nothing_terminates() -> None:
+    config = RelativeConfig(anchor="terminal", normalise_advantages=False)
+    case = Case(config)
+    offset = case.critic.state_dict()["last_offset"].clone()
+    assert offset != 0
+    traj = case.traj
+    endless = Trajectories(
+        traj.rewards,
+        torch.zeros_like(traj.terminated),
+        traj.truncated,
+        traj.successor,
+        traj.valid,
+        num_states=traj.num_states,
     )
-    assert not torch.allclose(zero, rank)
+    later = case.critic.prepare(replace(case.rollout, traj=endless), gamma=GAMMA, lam=LAM)
+    expected = gae(endless, case.rollout.memory + offset, gamma=GAMMA, lam=LAM).flatten()
+    torch.testing.assert_close(later.advantages, expected)
+    assert torch.equal(case.critic.state_dict()["last_offset"], offset)
+
+
+def test_anchors_that_know_ends_need_them() -> None:
+    with pytest.raises(ValueError, match=r"needs critic\.mask_terminal"):
+        RelativeConfig(anchor="minvar", mask_terminal=False)
 
 
 @pytest.mark.parametrize("head", HEADS)

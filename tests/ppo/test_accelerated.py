@@ -41,6 +41,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "relative, all pairs": ("relative", {"pairs": "all", "clip": None}),
     "relative, all pairs, clipped": ("relative", {"pairs": "all"}),
     "relative, zero": ("relative", {"anchor": "zero"}),
+    "relative, terminal": ("relative", {"anchor": "terminal"}),
+    "relative, minvar": ("relative", {"anchor": "minvar"}),
     "relative, mlp": ("relative", {"head": "mlp", "anchor": "zero"}),
     "relative, refreshed": ("relative", {"refresh_targets": True}),
     "relative, minibatch": ("relative", {"pairs": "random", "partners": "minibatch"}),

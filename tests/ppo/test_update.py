@@ -22,11 +22,11 @@ from relval.critics import (
     RelativeConfig,
     make_critic,
 )
-from relval.critics.base import explained_variance
+from relval.critics.base import estimated_constant, explained_variance
 from relval.envs import EnvConfig
 from relval.networks import NetworkConfig, make_encoder
 from relval.ppo import Agent, Collected, PPOConfig, update
-from relval.relative import gae
+from relval.relative import Trajectories, gae, trajectory_constant
 from relval.runs.config import Config
 from relval.runs.trainer import Trainer
 from tests.ppo.probes import MODES
@@ -182,6 +182,15 @@ def test_the_explained_variance_by_hand() -> None:
     assert explained_variance(targets, torch.zeros(3)) == 0
     assert explained_variance(targets, -targets) == -3
     assert explained_variance(torch.ones(3), targets) == 0
+
+
+def test_the_constant_of_lemma_3_2_is_found_in_advantages() -> None:
+    traj = Trajectories(torch.zeros(6, 2), torch.zeros(6, 2, dtype=torch.bool))
+    too_low = gae(traj, torch.full((14,), -2.0), gamma=0.9, lam=0.8)  # what is worth 0
+    found = estimated_constant(traj, too_low.flatten(), gamma=0.9, lam=0.8)
+    expected = trajectory_constant(2.0, 6, gamma=0.9, lam=0.8)
+    torch.testing.assert_close(found["trajectory_constant_mean"], expected.mean())
+    torch.testing.assert_close(found["trajectory_constant_spread"], expected.std(correction=0))
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -23,6 +23,8 @@ VARIANTS: dict[str, CriticConfig] = {
     "relative, one-step targets": RelativeConfig(target="one-step"),
     "relative, lambda targets": RelativeConfig(target="lambda"),
     "relative, anchored at zero": RelativeConfig(anchor="zero"),
+    "relative, anchored at terminations": RelativeConfig(anchor="terminal"),
+    "relative, anchored by least advantages": RelativeConfig(anchor="minvar"),
     "relative, partners of the minibatch": RelativeConfig(pairs="random", partners="minibatch"),
     "relative, refreshed targets": RelativeConfig(refresh_targets=True),
 }

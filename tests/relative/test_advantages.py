@@ -2,7 +2,14 @@ import pytest
 import torch
 from hypothesis import given
 
-from relval.relative import LinearDelta, Trajectories, gae, telescoped_values, trajectory_constant
+from relval.relative import (
+    LinearDelta,
+    Trajectories,
+    gae,
+    gauge_slope,
+    telescoped_values,
+    trajectory_constant,
+)
 from tests.relative import reference
 from tests.relative.strategies import assert_close, discounts, random_scores, trajectories, unending
 
@@ -44,6 +51,25 @@ def test_relative_gae_is_biased_where_a_segment_terminates(
             before_end = sum((gamma * lam) ** distance for distance in range(last - t))
             expected = (1 - gamma) * c * before_end + c * (gamma * lam) ** (last - t)
             assert float(excess[i]) == pytest.approx(expected)
+
+
+@given(trajectories(), discounts, discounts)
+def test_advantages_are_linear_in_a_constant(traj: Trajectories, gamma: float, lam: float) -> None:
+    values, slope = random_scores(traj), gauge_slope(traj, gamma=gamma, lam=lam)
+    for c in (-3.0, 0.5, 100.0):
+        shifted = gae(traj, values + c, gamma=gamma, lam=lam)
+        assert_close(shifted, gae(traj, values, gamma=gamma, lam=lam) + c * slope, 1e-10)
+
+
+@given(unending, discounts, discounts)
+def test_the_slope_is_that_of_the_trajectory_constant(
+    traj: Trajectories, gamma: float, lam: float
+) -> None:
+    slope = gauge_slope(traj, gamma=gamma, lam=lam).flatten()
+    for segment in reference.segments(traj):
+        one = torch.tensor(1.0, dtype=torch.float64)
+        constant = trajectory_constant(one, len(segment), gamma=gamma, lam=lam)
+        assert_close(slope[segment], -constant)
 
 
 def test_trajectory_constant_is_that_of_the_papers_table() -> None:

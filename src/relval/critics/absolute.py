@@ -11,6 +11,7 @@ from relval.critics.base import (
     Evaluation,
     Minibatch,
     Rollout,
+    estimated_constant,
     explained_variance,
 )
 from relval.networks import value_head
@@ -62,10 +63,13 @@ class AbsoluteCritic(Critic[_Prepared]):
             error = torch.maximum(error, (clipped - returns).square())
         return self.judged(0.5 * error.mean(), prepared.advantages[i])
 
-    def diagnose(self, rollout: Rollout, prepared: _Prepared) -> dict[str, Tensor]:
+    def diagnose(
+        self, rollout: Rollout, prepared: _Prepared, *, gamma: float, lam: float
+    ) -> dict[str, Tensor]:
         """How well values explain returns, and how much they differ."""
         i = rollout.traj.transitions
         return {
             "explained_variance": explained_variance(prepared.returns[i], prepared.old[i]),
             "value_spread": prepared.old[i].std(correction=0),
+            **estimated_constant(rollout.traj, prepared.advantages, gamma=gamma, lam=lam),
         }

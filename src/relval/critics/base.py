@@ -8,7 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from relval.relative import Trajectories
+from relval.relative import Trajectories, gauge_slope
 
 Prepared = TypeVar("Prepared")
 """What a critic makes of a rollout, once."""
@@ -103,7 +103,9 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
         """What was prepared first, renewed by what the parameters of now would prepare."""
         raise NotImplementedError
 
-    def diagnose(self, rollout: Rollout, prepared: Prepared) -> dict[str, Tensor]:
+    def diagnose(
+        self, rollout: Rollout, prepared: Prepared, *, gamma: float, lam: float
+    ) -> dict[str, Tensor]:
         """What of a rollout is worth a look, once."""
         return {}
 
@@ -123,6 +125,22 @@ def moments(advantages: Tensor) -> dict[str, Tensor]:
     return {
         "advantage_mean": advantages.mean(),
         "advantage_spread": advantages.std(correction=0),
+    }
+
+
+def estimated_constant(
+    traj: Trajectories, advantages: Tensor, *, gamma: float, lam: float
+) -> dict[str, Tensor]:
+    """Mean and spread of B, what a wrong constant of all values adds to advantages (Lemma 3.2).
+
+    Estimated as the part of the advantages, `[T * N]`, that `gauge_slope` explains.
+    """
+    slope = gauge_slope(traj, gamma=gamma, lam=lam).flatten()
+    weight = (slope * advantages).sum() / slope.square().sum().clamp(min=1e-12)
+    constant = weight * slope[traj.transitions]
+    return {
+        "trajectory_constant_mean": constant.mean(),
+        "trajectory_constant_spread": constant.std(correction=0),
     }
 
 

@@ -14,6 +14,7 @@ from relval.critics.base import (
     Evaluation,
     Minibatch,
     Rollout,
+    estimated_constant,
     explained_variance,
     shuffled_parts,
 )
@@ -85,12 +86,15 @@ class DiscountedCritic(Critic[_Prepared]):
         )
         return self.judged(loss, prepared.advantages[minibatch.transitions])
 
-    def diagnose(self, rollout: Rollout, prepared: _Prepared) -> dict[str, Tensor]:
+    def diagnose(
+        self, rollout: Rollout, prepared: _Prepared, *, gamma: float, lam: float
+    ) -> dict[str, Tensor]:
         """How well differences explain their targets, and how much scores differ."""
         i, j = some_pairs(rollout.traj.transitions)
         return {
             "explained_variance": explained_variance(*self._judge(rollout.traj, prepared, i, j)),
             "value_spread": prepared.old[i].std(correction=0),
+            **estimated_constant(rollout.traj, prepared.advantages, gamma=gamma, lam=lam),
         }
 
     def _judge(

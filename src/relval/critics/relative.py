@@ -16,6 +16,7 @@ from relval.critics.base import (
     Evaluation,
     Minibatch,
     Rollout,
+    estimated_constant,
     explained_variance,
     shuffled_parts,
 )
@@ -29,11 +30,13 @@ from relval.relative import (
     Trajectories,
     gae,
     lambda_targets,
+    minvar_offset,
     n_step_targets,
     one_step_targets,
     pair_loss,
     ranked_values,
     telescoped_values,
+    terminal_offset,
 )
 from relval.relative.targets import BothTerminal
 
@@ -63,8 +66,10 @@ class RelativeConfig(CriticConfig):
     """λ of λ-return targets."""
     both_terminal: BothTerminal = "zero"
     """What two terminal successors differ by: nothing, or what Eq. 20 derives."""
-    anchor: Literal["zero", "rank"] = "rank"
-    """Where relative values start: at zero, or ranked by their start states (Sec. 4)."""
+    anchor: Literal["zero", "rank", "terminal", "minvar"] = "rank"
+    """Where relative values start: at zero, or ranked by their start states (Sec. 4). Or beyond the
+    paper, with one constant for all: what returns before terminations tell, or what makes
+    advantages smallest."""
     mask_terminal: bool = True
     """Let the end of an episode be worth zero in advantages, as in GAE; or else as much as the
     next episode's start, which follows it."""
@@ -75,6 +80,11 @@ class RelativeConfig(CriticConfig):
         if self.partners == "minibatch" and self.pairs != "random":
             raise ValueError(
                 f"critic.partners minibatch is for critic.pairs random, got {self.pairs}"
+            )
+        if not self.mask_terminal and self.anchor not in ("zero", "rank"):
+            raise ValueError(
+                f"critic.anchor {self.anchor} knows that an end is worth zero, so it needs "
+                "critic.mask_terminal"
             )
 
 
@@ -103,6 +113,9 @@ class RelativeCritic(Critic[_Prepared]):
         super().__init__()
         self.config: RelativeConfig = config
         self.head = score_head(features) if config.head == "linear" else OddHead(features)
+        if config.anchor == "terminal":
+            self.last_offset: Tensor  # for rollouts in which nothing terminates
+            self.register_buffer("last_offset", torch.zeros(()))
 
     @property
     def in_closed_form(self) -> bool:
@@ -117,7 +130,7 @@ class RelativeCritic(Critic[_Prepared]):
     @property
     def static(self) -> bool:
         """True except for ranks by a head that is not linear, which compares all start states."""
-        return self.config.head == "linear" or self.config.anchor != "rank"
+        return self.config.head == "linear" or self.config.anchor == "zero"
 
     def remember(self, features: Tensor) -> Tensor:
         """The score, or for a head that is not linear the features themselves."""
@@ -127,9 +140,8 @@ class RelativeCritic(Critic[_Prepared]):
         """Old differences, targets for any pair, and relative advantages."""
         config, traj = self.config, rollout.traj
         old = self._frozen(rollout.memory)
-        anchored = ranked_values if config.anchor == "rank" else telescoped_values
         with torch.no_grad():
-            values = anchored(old, traj)
+            values = self._anchored_values(old, traj, gamma=gamma, lam=lam)
         n = 1 if config.target == "one-step" else config.n
         if config.target == "lambda":
             targets = partial(lambda_targets, old, traj, lam=config.target_lam)
@@ -149,6 +161,25 @@ class RelativeCritic(Critic[_Prepared]):
             if self.in_closed_form
             else None,
         )
+
+    def _anchored_values(
+        self, delta: Delta, traj: Trajectories, *, gamma: float, lam: float
+    ) -> Tensor:
+        """One value per state, from differences, `[S]`."""
+        anchor = self.config.anchor
+        if anchor == "zero":
+            return telescoped_values(delta, traj)
+        if anchor == "terminal" and isinstance(delta, LinearDelta):
+            values = delta.scores[: traj.num_states]  # their constant lasts, that of ranks does not
+        else:
+            values = ranked_values(delta, traj)
+        if anchor == "terminal":
+            offset = terminal_offset(traj, values, gamma=gamma, decay=lam)
+            self.last_offset.copy_(torch.where(offset.isnan(), self.last_offset, offset))
+            return values + self.last_offset
+        if anchor == "minvar":
+            return values + minvar_offset(traj, values, gamma=gamma, lam=lam)
+        return values
 
     @property
     def refreshes(self) -> bool:
@@ -192,13 +223,16 @@ class RelativeCritic(Critic[_Prepared]):
             loss = pair_loss(differences, minibatch.target, old=minibatch.old, clip=clip)
         return self.judged(loss, prepared.advantages[minibatch.transitions])
 
-    def diagnose(self, rollout: Rollout, prepared: _Prepared) -> dict[str, Tensor]:
+    def diagnose(
+        self, rollout: Rollout, prepared: _Prepared, *, gamma: float, lam: float
+    ) -> dict[str, Tensor]:
         """How well differences explain their targets, and how much relative values differ."""
         i, j = some_pairs(rollout.traj.transitions)
         target, old = prepared.judge(i, j)
         return {
             "explained_variance": explained_variance(target, old),
             "value_spread": (old.square().mean() / 2).sqrt(),
+            **estimated_constant(rollout.traj, prepared.advantages, gamma=gamma, lam=lam),
         }
 
     def _differences(self, features: Tensor, minibatch: Pairs) -> Tensor:

@@ -28,8 +28,33 @@ def gae(traj: Trajectories, values: Tensor, *, gamma: float, lam: float) -> Tens
     check_one_per_state("values", values, traj.num_states)
     following = torch.where(traj.terminated, 0, values[traj.successor])
     residuals = traj.rewards + gamma * following - values[traj.states[:-1]]
+    return _accumulated(traj, residuals, decay=gamma * lam)
+
+
+def gauge_slope(traj: Trajectories, *, gamma: float, lam: float) -> Tensor:
+    """By how much each advantage changes when 1 is added to all values.
+
+    A(V + c) = A(V) + c g. Where a segment does not terminate, g_t = −(1 − γ) Σ_l (γλ)^l, so that
+    −C g is Lemma 3.2's B; a termination adds −γ (γλ)^d, d steps before the last.
+
+    Args:
+      traj: The rollout.
+      gamma: Discount in [0, 1].
+      lam: λ in [0, 1].
+
+    Returns:
+      g, `[T, N]`, zero in invalid rows.
+    """
+    check_unit_interval("gamma", gamma)
+    check_unit_interval("lam", lam)
+    residuals = gamma * (~traj.terminated).to(traj.rewards) - 1
+    return _accumulated(traj, residuals, decay=gamma * lam)
+
+
+def _accumulated(traj: Trajectories, residuals: Tensor, *, decay: float) -> Tensor:
+    """A_t = δ_t + γλ A_{t+1} within each segment, `[T, N]`."""
     residuals = torch.where(traj.valid, residuals, 0)
-    decays = gamma * lam * traj.continues.to(residuals.dtype)
+    decays = decay * traj.continues.to(residuals.dtype)
     advantages = list(residuals)
     for t in reversed(range(traj.steps - 1)):
         advantages[t] = torch.addcmul(residuals[t], decays[t], advantages[t + 1])
