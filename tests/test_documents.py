@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from relval.experiments import results, tables
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -36,4 +38,12 @@ def test_links_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("table", sorted((ROOT / "results").glob("*/table.md")), ids=str)
 def test_tables_are_those_of_the_stored_results(table: Path) -> None:
-    assert table.read_text(encoding="utf-8") in (ROOT / "docs/results.md").read_text("utf-8")
+    text = table.read_text(encoding="utf-8")
+    assert any(text in document.read_text(encoding="utf-8") for document in DOCUMENTS)
+
+
+def test_diagnostics_are_those_of_the_stored_results() -> None:
+    stored = results.read(ROOT / "results/readings")
+    text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+    for game in {row.env for row in stored.diagnoses}:
+        assert tables.diagnosed_markdown(stored, game) in text

@@ -63,6 +63,7 @@ def test_a_report_can_be_read_and_worked_with(half: Path, page: Page) -> None:
         ["1,000", "steps a run"],
     ]
     assert "the higher one on 2 of 2 games" in page.run("document.body.innerText")
+    assert "Inside the critics" in page.run("document.body.innerText")
 
     head, *rows, wins = table_of(page)
     assert head == ["", "absolute", "relative", "dae"]

@@ -94,6 +94,20 @@ def test_the_best_mean_is_marked_and_counted() -> None:
     assert a_table((1.0,), (1.0,)).best("Pong") == {"a", "b"}
 
 
+def test_diagnostics_are_means_over_seeds_at_the_end_of_runs() -> None:
+    rows = [
+        results.Diagnosis("Pong", "dae", seed, step, *[x] * len(results.DIAGNOSTICS))
+        for seed, step, x in ((1, 500, 9.0), (1, 1_000, 1.0), (2, 500, 9.0), (2, 1_000, 2.0))
+    ]
+    found = replace(made_up(), diagnoses=tuple(replace(row, critic_share=math.nan) for row in rows))
+    header, row = tables.diagnosed(found, "Pong")
+    assert row == ["dae", *["1.5"] * (len(results.DIAGNOSTICS) - 1)]
+    assert "critic share" not in header
+    assert "dead features" in header
+    assert len(tables.diagnosed(found, "Boxing")) == 1
+    assert tables.diagnosed_markdown(found, "Pong").splitlines()[2].startswith("| dae | 1.5 |")
+
+
 def test_tables_in_markdown_latex_and_csv() -> None:
     table = a_table((1.0, 2.0, 3.0), (2_500.0,), ())
     margin = 4.303 / math.sqrt(3)

@@ -43,6 +43,13 @@ def test_a_sweep_runs_what_is_missing_and_nothing_else(
         run = load(tmp_path / "runs" / row["env"] / row["variant"] / row["seed"])
         assert float(row["score"]) == pytest.approx(run.summary["score"], abs=1e-3)
     assert {row["step"] for row in rows(tmp_path / "curves.csv")} == {"1024", "2048"}
+    diagnoses = [row for row in rows(tmp_path / "diagnostics.csv") if row["seed"] == "1"]
+    logged = rows(tmp_path / "runs/CartPole-v1/absolute/1/metrics.csv")
+    for diagnosis, row in zip(diagnoses, logged, strict=False):
+        assert diagnosis["until"] == row["step"]
+        spread = float(diagnosis["advantage_spread"])
+        assert spread == pytest.approx(float(row["advantage_spread"]), rel=1e-3)
+        assert diagnosis["critic_share"] == "nan"  # nothing is shared
     assert "relative-all" in (tmp_path / "table.md").read_text(encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +16,12 @@ from relval.runs import Run, load
 from relval.runs.config import to_yaml
 
 _CURVE_POINTS = 50
+_PARTS = 5
+"""Of a run, for each of which its diagnostics are kept."""
 
 Tree = dict[str, Any]
 """What JSON holds."""
-Row = TypeVar("Row", bound="Score | Point")
+Row = TypeVar("Row", bound="Score | Point | Diagnosis")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,28 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Diagnosis:
+    """Means of what a run logs about its critic, over a fifth of the run; NaN where it has none."""
+
+    env: str
+    variant: str
+    seed: int
+    until: int
+    """The step at which the fifth ends."""
+    explained_variance: float
+    value_spread: float
+    critic_share: float
+    dead_features: float
+    advantage_mean: float
+    advantage_spread: float
+    trajectory_constant_mean: float
+    trajectory_constant_spread: float
+
+
+DIAGNOSTICS = tuple(item.name for item in fields(Diagnosis))[4:]
+
+
+@dataclass(frozen=True)
 class Results:
     """The finished runs of a suite.
 
@@ -59,6 +83,7 @@ class Results:
     curves: tuple[Point, ...]
     settings: tuple[Tree, ...]
     provenance: tuple[Tree, ...]
+    diagnoses: tuple[Diagnosis, ...] = ()
     only_printed: bool = False
     """Whether these are the paper's means, not runs."""
 
@@ -114,12 +139,21 @@ def gather(suite: Suite, out: Path) -> Results:
     scores = {_name(score): score for score in stored.scores if _name(score) in kept}
     scores |= {name: _score(name, run) for name, run in finished.items()}
     curves = [point for point in stored.curves if _name(point) in kept]
-    curves += [point for name, run in finished.items() for point in _curve(name, run)]
+    diagnoses = [diagnosis for diagnosis in stored.diagnoses if _name(diagnosis) in kept]
+    for name, run in finished.items():
+        log = _log(run)
+        curves += _curve(name, log)
+        diagnoses += _diagnoses(name, log)
     order = {name: place for place, name in enumerate(folders)}
+
+    def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
+        return tuple(sorted(rows, key=lambda row: order[_name(row)]))
+
     return Results(
         suite,
-        scores=tuple(sorted(scores.values(), key=lambda score: order[_name(score)])),
-        curves=tuple(sorted(curves, key=lambda point: order[_name(point)])),
+        scores=in_order(scores.values()),
+        curves=in_order(curves),
+        diagnoses=in_order(diagnoses),
         settings=_each_once(_kept(stored.settings, kept), finished, _settings),
         provenance=_each_once(_kept(stored.provenance, kept), finished, lambda run: run.provenance),
     )
@@ -129,6 +163,7 @@ def write(results: Results, out: Path) -> None:
     """Writes all of it but the suite, which a sweep writes when it begins."""
     _write_csv(out / "scores.csv", Score, results.scores)
     _write_csv(out / "curves.csv", Point, results.curves)
+    _write_csv(out / "diagnostics.csv", Diagnosis, results.diagnoses)
     _write_json(out / "settings.json", results.settings)
     _write_json(out / "provenance.json", results.provenance)
 
@@ -180,16 +215,37 @@ def _score(name: str, run: Run) -> Score:
     return Score(env, variant, int(seed), score, summary["steps"], summary["episodes"], seconds)
 
 
-def _curve(name: str, run: Run) -> list[Point]:
+def _log(run: Run) -> list[dict[str, str]]:
+    with run.metrics.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _curve(name: str, log: Sequence[Mapping[str, str]]) -> list[Point]:
     """About fifty points of a run's score."""
     env, variant, seed = name.split("/")
-    with run.metrics.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    stride = max(1, len(rows) // _CURVE_POINTS)
+    stride = max(1, len(log) // _CURVE_POINTS)
     return [
         Point(env, variant, int(seed), int(row["step"]), round(float(row["score"]), 3))
-        for row in rows[stride - 1 :: stride]
+        for row in log[stride - 1 :: stride]
     ]
+
+
+def _diagnoses(name: str, log: Sequence[Mapping[str, str]]) -> list[Diagnosis]:
+    """How the critic fared, part by part; nothing where nothing of it was logged."""
+    env, variant, seed = name.split("/")
+    if not log or not any(column in log[0] for column in DIAGNOSTICS):
+        return []
+    found = []
+    for part in np.array_split(np.arange(len(log)), min(_PARTS, len(log))):
+        rows = [log[place] for place in part]
+        means = [
+            float(f"{np.mean([float(row[column]) for row in rows]):.4g}")
+            if column in log[0]
+            else np.nan
+            for column in DIAGNOSTICS
+        ]
+        found.append(Diagnosis(env, variant, int(seed), int(rows[-1]["step"]), *means))
+    return found
 
 
 def _settings(run: Run) -> Tree:
@@ -199,7 +255,7 @@ def _settings(run: Run) -> Tree:
     return tree
 
 
-def _name(row: Score | Point) -> str:
+def _name(row: Score | Point | Diagnosis) -> str:
     return f"{row.env}/{row.variant}/{row.seed}"
 
 
@@ -228,6 +284,7 @@ def _read_stored(suite: Suite, out: Path) -> Results:
         suite,
         scores=_read_csv(out / "scores.csv", Score),
         curves=_read_csv(out / "curves.csv", Point),
+        diagnoses=_read_csv(out / "diagnostics.csv", Diagnosis),
         settings=tuple(_read_json(out / "settings.json", ())),
         provenance=tuple(_read_json(out / "provenance.json", ())),
     )

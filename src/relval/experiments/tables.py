@@ -3,11 +3,12 @@
 import csv
 import io
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relval.experiments.results import Results, printed_scores
+from relval.experiments.results import DIAGNOSTICS, Diagnosis, Results, printed_scores
 from relval.experiments.statistics import mean_and_margin
 
 
@@ -108,6 +109,37 @@ def markdown(table: Comparison) -> str:
             cells.append(text)
         lines.append(_line([game, *cells]))
     return "\n".join([*lines, "", table.note]) + "\n"
+
+
+def diagnosed(results: Results, game: str) -> list[list[str]]:
+    """What was logged about critics on a game, as a header and a row for each variant.
+
+    Means over seeds, in the last fifth of each run.
+    """
+    last: dict[tuple[str, int], Diagnosis] = {}
+    for row in results.diagnoses:
+        if row.env == game:
+            last[row.variant, row.seed] = row
+    means = {
+        variant: [statistics.fmean(getattr(row, name) for row in runs) for name in DIAGNOSTICS]
+        for variant in results.variants
+        if (runs := [row for (name, _), row in last.items() if name == variant])
+    }
+    known = [
+        k for k in range(len(DIAGNOSTICS)) if not all(math.isnan(x[k]) for x in means.values())
+    ]
+    header = ["", *(DIAGNOSTICS[k].replace("_", " ") for k in known)]
+    rows = [
+        [variant, *("" if math.isnan(row[k]) else f"{row[k]:.3g}" for k in known)]
+        for variant, row in means.items()
+    ]
+    return [header, *rows]
+
+
+def diagnosed_markdown(results: Results, game: str) -> str:
+    """The same in Markdown."""
+    header, *rows = diagnosed(results, game)
+    return "\n".join([_line(header), "|---" * len(header) + "|", *map(_line, rows)]) + "\n"
 
 
 def latex(table: Comparison) -> str:

@@ -25,6 +25,7 @@ from relval.runs.logs import CsvLog, TensorBoard, Tracker, WeightsAndBiases, req
 from relval.runs.profile import Profile
 from relval.runs.provenance import provenance
 from relval.runs.trainer import Trainer, make_normaliser, restore_agent
+from relval.runs.watch import Watch
 
 _CONFIG, _PROVENANCE, _SUMMARY = "config.yaml", "provenance.json", "summary.json"
 _CHECKPOINTS, _METRICS, _EPISODES = "checkpoints", "metrics.csv", "episodes.csv"
@@ -328,6 +329,7 @@ def _learning(
 
     saved = trainer.step
     batch = config.ppo.steps * config.envs.num_envs
+    watched = Watch(run.name)
     profiled = Profile(-(-(config.total_steps - trainer.step) // batch))
     try:
         while trainer.step < config.total_steps:
@@ -343,6 +345,7 @@ def _learning(
                 **{f"seconds_{phase}": spent for phase, spent in seconds.items()},
             }
             logs[_METRICS].append({"step": trainer.step, **general, **metrics})
+            watched.look(trainer.step, metrics)
             for tracker in trackers:
                 tracker.log(trainer.step, {**general, **metrics})
             display.show(

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from relval import __version__
 from relval.experiments.report.study import Curves, Study
-from relval.experiments.results import Score, Tree
+from relval.experiments.results import Results, Score, Tree
 from relval.experiments.scores import Interval
-from relval.experiments.tables import Cell, Comparison, number, shown
+from relval.experiments.tables import Cell, Comparison, diagnosed, number, shown
 from relval.runs.display import duration
 
 Charts = dict[str, dict[str, Any]]
@@ -33,6 +33,7 @@ def render(study: Study, table: Comparison, *, title: str) -> str:
         _profiles(study, charts),
         _games(study, table),
         _learning_curves(study, charts),
+        _diagnostics(study.results),
         _cost(study),
         _settings(study.results.settings),
         _origins(study.results.provenance),
@@ -285,6 +286,22 @@ def _game_cell(cell: Cell, best: bool, *, only_printed: bool) -> str:
     few = f"<small>{cell.runs} of {cell.expected} runs</small>" if cell.runs < cell.expected else ""
     paper = f"<small>paper {printed}</small>" if printed else ""
     return f"<td{mark}>{shown(cell)}{few}{paper}</td>"
+
+
+def _diagnostics(results: Results) -> str:
+    """What runs logged about their critics, game by game."""
+    tables = {game: diagnosed(results, game) for game in results.games}
+    parts = [
+        f"<details><summary>{escape(game)}</summary>{_table(header, rows)}</details>"
+        for game, (header, *rows) in tables.items()
+        if rows
+    ]
+    if not parts:
+        return ""
+    return (
+        '<h2>Inside the critics</h2><p class="quiet">Means over seeds, in the last fifth of each '
+        f"run.</p>{''.join(parts)}"
+    )
 
 
 def _cost(study: Study) -> str:
