@@ -23,6 +23,7 @@ from relval.relative import (
     ranked_values,
     telescoped_values,
     terminal_offset,
+    trajectory_constant,
 )
 from tests.critics.rollouts import GAMMA, LAM, Case, assert_same_loss
 
@@ -322,6 +323,25 @@ def test_the_terminal_anchor_keeps_its_offset_where_nothing_terminates() -> None
     expected = gae(endless, case.rollout.memory + offset, gamma=GAMMA, lam=LAM).flatten()
     torch.testing.assert_close(later.advantages, expected)
     assert torch.equal(case.critic.state_dict()["last_offset"], offset)
+
+
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_in_another_gauge_differences_are_the_same_and_advantages_as_anchored(anchor: Any) -> None:
+    """Where nothing terminates, (1 − γ) c added to rewards is c added to values (Lemma B.1)."""
+    gauge = torch.tensor(100.0, dtype=torch.float64)
+    none = torch.zeros(12, 4, dtype=torch.bool)
+    rewards = torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    config = RelativeConfig(anchor=anchor, normalise_advantages=False)
+    plain = Case(config, Trajectories(rewards, none))
+    shifted = Case(config, Trajectories(rewards + (1 - GAMMA) * gauge, none))
+    for one, other in zip(plain.minibatches(), shifted.minibatches(), strict=True):
+        assert isinstance(one, Pairs)
+        assert isinstance(other, Pairs)
+        torch.testing.assert_close(one.target, other.target)
+    gained = (shifted.advantages() - plain.advantages()).view(12, 4)
+    constant = trajectory_constant(gauge, 12, gamma=GAMMA, lam=LAM)
+    expected = torch.zeros_like(constant) if anchor == "minvar" else constant
+    torch.testing.assert_close(gained, expected[:, None].expand(12, 4))
 
 
 def test_anchors_that_know_ends_need_them() -> None:

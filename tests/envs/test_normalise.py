@@ -121,3 +121,15 @@ def test_statistics_survive_json(obs: bool, rewards: bool) -> None:
         for ours, theirs in zip(feed(one, seed), feed(other, seed), strict=True):
             assert_array_equal(ours, theirs)
     assert one.capture() == other.capture()
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_gauge_adds_to_rewards_after_all_else(scaled: bool) -> None:
+    random = np.random.default_rng(0)
+    plain = Normaliser((3,), 4, GAMMA, obs=False, rewards=scaled)
+    shifted = Normaliser((3,), 4, GAMMA, obs=False, rewards=scaled, gauge=50.0)
+    ended = np.zeros(4, dtype=bool)
+    for _ in range(20):
+        rewards = random.normal(size=4)
+        expected = plain.rewards(rewards, ended) + (1 - GAMMA) * 50
+        assert_allclose(shifted.rewards(rewards, ended), expected)

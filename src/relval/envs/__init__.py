@@ -29,6 +29,9 @@ class EnvConfig:
     """Shift and scale observations by running statistics."""
     normalise_rewards: bool = False
     """Divide rewards by the running spread of discounted returns."""
+    gauge: float = 0.0
+    """Learn from rewards with 1 − γ of this added. Where nothing terminates the problem stays the
+    same, with this added to all values (Lemma B.1). Scores are those of the true rewards."""
     sticky_actions: float | None = None
     """Atari, MinAtar: probability that the last action is repeated in place of the chosen one; by
     default 0 for Atari, 0.1 for MinAtar."""

@@ -44,15 +44,33 @@ class RunningMoments:
 
 
 class Normaliser:
-    """Observations and rewards as the agent sees them, clipped to 10 standard deviations."""
+    """Observations and rewards as the agent sees them, clipped to 10 standard deviations.
+
+    Args:
+      shape: Of an observation.
+      num_envs: How many environments there are.
+      gamma: Discount.
+      obs: Whether observations are normalised.
+      rewards: Whether rewards are.
+      gauge: What is added to the value of a policy in every state, where nothing terminates:
+        1 − γ of it is added to each reward.
+    """
 
     def __init__(
-        self, shape: tuple[int, ...], num_envs: int, gamma: float, *, obs: bool, rewards: bool
+        self,
+        shape: tuple[int, ...],
+        num_envs: int,
+        gamma: float,
+        *,
+        obs: bool,
+        rewards: bool,
+        gauge: float = 0.0,
     ) -> None:
         self.obs = RunningMoments(shape) if obs else None
         self.returns = RunningMoments() if rewards else None
         self.running = np.zeros(num_envs)
         self.gamma = gamma
+        self.gauge = gauge
 
     def observe(self, obs: np.ndarray) -> np.ndarray:
         """Learns from observations, and returns them normalised."""
@@ -70,13 +88,13 @@ class Normaliser:
     def rewards(
         self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray | None = None
     ) -> np.ndarray:
-        """Learns from rewards, where they are valid, and returns them scaled."""
-        if self.returns is None:
-            return rewards
-        self.running = self.gamma * self.running + rewards
-        self.returns.update(self.running if valid is None else self.running[valid])
-        self.running[ended] = 0.0
-        return np.clip(rewards / np.sqrt(self.returns.variance + 1e-8), -_LIMIT, _LIMIT)
+        """Learns from rewards, where they are valid, and returns them scaled, in the gauge."""
+        if self.returns is not None:
+            self.running = self.gamma * self.running + rewards
+            self.returns.update(self.running if valid is None else self.running[valid])
+            self.running[ended] = 0.0
+            rewards = np.clip(rewards / np.sqrt(self.returns.variance + 1e-8), -_LIMIT, _LIMIT)
+        return rewards + (1 - self.gamma) * self.gauge if self.gauge else rewards
 
     def capture(self) -> dict[str, Any]:
         """The statistics, as JSON holds them."""

@@ -117,6 +117,19 @@ _ATARI_STEPS = 10_000_000
 """The paper's 40M frames."""
 
 
+_ANCHORS = ("zero", "rank", "terminal", "minvar")
+_GAUGES = (0, 10, 100, 1000)
+
+
+def _anchored(anchor: str) -> Variant:
+    return Variant(anchor, "relative", {"anchor": anchor})
+
+
+def _in_gauge(variant: Variant, gauge: int) -> Variant:
+    """The same with a constant added to all values, by what is added to rewards."""
+    return replace(variant, name=f"{variant.name}+{gauge}", env_options={"gauge": gauge})
+
+
 def _reading(name: str, **changes: dict[str, Any]) -> Variant:
     """The paper's settings, one thing read otherwise (`minibatch` is one thing from `random`)."""
     return Variant(name, "relative", preset="paper", **changes)
@@ -241,6 +254,33 @@ SUITES: dict[str, Suite] = {
         envs=("MinAtar/Breakout", "MinAtar/Asterix"),
         variants=(ABSOLUTE, RELATIVE, DISCOUNTED, DAE),
         seeds=(1, 2, 3),
+        total_steps=1_000_000,
+    ),
+    "anchors": Suite(
+        summary="where relative values start, on tasks with negative and with positive values",
+        envs=("Pendulum-v1", "Acrobot-v1", "CartPole-v1", "MinAtar/Breakout"),
+        variants=(ABSOLUTE, *map(_anchored, _ANCHORS)),
+        seeds=tuple(range(1, 6)),
+        total_steps=300_000,
+    ),
+    "gauge": Suite(
+        summary="a constant added to all values: on two tasks that never terminate, and on one "
+        "that does",
+        cites="Lemma B.1",
+        envs=("Pendulum-v1", "HalfCheetah-v5", "Acrobot-v1"),
+        variants=tuple(
+            _in_gauge(variant, gauge)
+            for variant in (ABSOLUTE, *map(_anchored, _ANCHORS))
+            for gauge in _GAUGES
+        ),
+        seeds=(1, 2, 3),
+        total_steps=300_000,
+    ),
+    "mujoco": Suite(
+        summary="continuous control",
+        envs=("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"),
+        variants=(ABSOLUTE, RELATIVE),
+        seeds=tuple(range(1, 6)),
         total_steps=1_000_000,
     ),
 }

@@ -171,6 +171,7 @@ class Trainer:
 
     def _make_collector(self, seed: int) -> Collector | DeviceCollector:
         if self.device.type == "cuda" and isinstance(self.envs, envs.AtariPool):
+            _check_seen_as_they_are(self.config.envs)
             return DeviceCollector(
                 self.envs,
                 self.agent,
@@ -260,6 +261,13 @@ class Trainer:
         return [f"the episodes in progress: {self.config.env} offers no way to restore them"]
 
 
+def _check_seen_as_they_are(config: envs.EnvConfig) -> None:
+    """Refuses what is done to rewards and observations on the way from the host only."""
+    for name in ("normalise_observations", "normalise_rewards", "gauge"):
+        if getattr(config, name):
+            raise ValueError(f"envs.{name} is not for Atari on a GPU: use --device cpu")
+
+
 def _threads_by_default(vector: Any) -> int:
     """One, since more cost more than they gain on small observations."""
     if not isinstance(vector, envs.AtariPool):
@@ -276,6 +284,7 @@ def make_normaliser(config: Config, shape: tuple[int, ...]) -> envs.Normaliser:
         config.ppo.gamma,
         obs=config.envs.normalise_observations,
         rewards=config.envs.normalise_rewards,
+        gauge=config.envs.gauge,
     )
 
 
