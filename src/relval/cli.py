@@ -193,7 +193,7 @@ def suite(
         console.print(f"reproduces of the paper: {chosen.cites}")
     console.print(f"{len(chosen.envs)} environments: {', '.join(chosen.envs)}")
     for variant in chosen.variants:
-        changes = variant.options | variant.ppo | variant.env_options
+        changes = variant.options | variant.ppo | variant.env_options | variant.preferences
         options = "".join(f", {key} {value}" for key, value in changes.items())
         preset = f" of the preset {variant.preset}" if variant.preset else ""
         console.print(f"variant {variant.name}: the critic {variant.critic}{preset}{options}")

@@ -7,6 +7,7 @@ from typing import Any
 from relval._names import check_name
 from relval.envs.atari.names import PAPER_GAMES
 from relval.experiments.scores import read_table
+from relval.preferences import PreferenceConfig
 from relval.runs import Config, configure
 
 
@@ -23,6 +24,8 @@ class Variant:
     """Changes to PPO's settings."""
     env_options: dict[str, Any] = field(default_factory=dict)
     """Changes to the environments' settings."""
+    preferences: dict[str, Any] = field(default_factory=dict)
+    """How it learns from comparisons, if it does."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Suite:
                 critic_options=variant.options,
                 ppo=variant.ppo,
                 envs=variant.env_options,
+                preferences=PreferenceConfig(**variant.preferences),
                 device=self.device,
             )
             for seed in self.seeds
@@ -274,6 +278,19 @@ SUITES: dict[str, Suite] = {
             for gauge in _GAUGES
         ),
         seeds=(1, 2, 3),
+        total_steps=300_000,
+    ),
+    "preferences": Suite(
+        summary="rewards that are known only from comparisons of segments, and as they are",
+        envs=("Pendulum-v1", "HalfCheetah-v5"),
+        variants=(
+            Variant("absolute-rewarded", "absolute"),
+            *(
+                replace(variant, preferences={"comparisons": 16})
+                for variant in (ABSOLUTE, _anchored("rank"), _anchored("minvar"))
+            ),
+        ),
+        seeds=tuple(range(1, 6)),
         total_steps=300_000,
     ),
     "mujoco": Suite(

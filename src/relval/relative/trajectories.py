@@ -199,6 +199,18 @@ class Trajectories:
         padded = torch.nn.functional.pad(grid, (0, nowhere + 1 - len(grid)))
         return padded.index_put((places,), led_to)[:nowhere]
 
+    def with_rewards(self, rewards: Tensor) -> "Trajectories":
+        """The same with other rewards, `[T, N]`."""
+        return Trajectories(
+            rewards,
+            self.terminated,
+            self.truncated,
+            self.successor,
+            None if self._all_valid else self.valid,
+            last_valid=self.last_valid,
+            num_states=self.num_states,
+        )
+
     @cached_property
     def origin(self) -> Tensor:
         """The state at which the trajectory of each state begins in this rollout, `[num_states]`.

@@ -16,6 +16,7 @@ from relval.critics import CRITICS, CriticConfig, critic_name
 from relval.envs import EnvConfig
 from relval.networks import NetworkConfig
 from relval.ppo import PPOConfig
+from relval.preferences import PreferenceConfig
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Config:
     envs: EnvConfig = field(default_factory=EnvConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
     threads: int | None = None
     """CPU threads for learning; acting uses one. By default one as well, but on Atari, whose images
     repay it, one for each core, or `OMP_NUM_THREADS`."""
@@ -56,6 +58,11 @@ class Config:
                 f"ppo.minibatch must be at most {batch}, the transitions of a rollout "
                 f"(ppo.steps x envs.num_envs), got {self.ppo.minibatch}"
             )
+        if self.preferences.comparisons and self.preferences.segment > self.ppo.steps:
+            raise ValueError(
+                f"preferences.segment must be at most {self.ppo.steps}, the steps of a rollout "
+                f"(ppo.steps), got {self.preferences.segment}"
+            )
 
 
 _AT_LEAST_1 = {
@@ -67,6 +74,9 @@ _AT_LEAST_1 = {
     "ppo.epochs",
     "ppo.minibatch",
     "critic.n",
+    "preferences.segment",
+    "preferences.remembered",
+    "preferences.batches",
 }
 _PROBABILITIES = {
     "ppo.gamma",
@@ -75,8 +85,21 @@ _PROBABILITIES = {
     "critic.same_episode",
     "critic.target_lam",
 }
-_ABOVE_0 = {"ppo.clip", "ppo.learning_rate", "ppo.adam_eps", "ppo.max_grad_norm", "critic.clip"}
-_AT_LEAST_0 = {"seed", "ppo.entropy", "critic.coefficient"}
+_ABOVE_0 = {
+    "ppo.clip",
+    "ppo.learning_rate",
+    "ppo.adam_eps",
+    "ppo.max_grad_norm",
+    "critic.clip",
+    "preferences.learning_rate",
+}
+_AT_LEAST_0 = {
+    "seed",
+    "ppo.entropy",
+    "critic.coefficient",
+    "preferences.comparisons",
+    "preferences.certainty",
+}
 
 
 def _leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
@@ -27,6 +28,7 @@ from relval.ppo import (
     learn,
     make_optimizer,
 )
+from relval.preferences import Comparisons, Preferences
 from relval.runs.checkpoint import Checkpoint
 from relval.runs.config import Config
 
@@ -52,9 +54,9 @@ class Trainer:
                 "use --device cpu"
             )
         self.config = config
-        weights_seed, noise_seed, envs_seed = (
+        weights_seed, noise_seed, envs_seed, preferences_seed = (
             int(child.generate_state(1)[0])
-            for child in np.random.SeedSequence(config.seed).spawn(3)
+            for child in np.random.SeedSequence(config.seed).spawn(4)
         )
         self.device = torch.device(config.device)
         on_gpu = self.device.type == "cuda"
@@ -89,6 +91,7 @@ class Trainer:
             self.generator = torch.Generator(self.device).manual_seed(noise_seed)
             self.normaliser = make_normaliser(config, space.shape or ())
             self.collector = self._make_collector(envs_seed)
+        self.preferences = self._make_preferences(preferences_seed, space)
         self._threads = config.threads or _threads_by_default(self.envs)
         self._rollout: Collected | None = None
         self._learn = Recorded(
@@ -135,6 +138,9 @@ class Trainer:
             rollout = self.collector.collect(self.agent, config.steps, self.generator)
             torch.set_num_threads(self._threads)
         before = time.perf_counter()
+        compared: dict[str, float] = {}
+        if self.preferences is not None:
+            rollout, compared = self.preferences.reward(rollout)
         self._rollout = rollout
         means = self._learn()
         if self.stream is not None:
@@ -142,7 +148,7 @@ class Trainer:
             learned.record()
             while not learned.query():
                 yield
-        metrics = fetch(means)
+        metrics = fetch(means) | compared
         end = time.perf_counter()
         self.step += config.steps * self.config.envs.num_envs
         self.episodes += len(rollout.episodes)
@@ -184,6 +190,15 @@ class Trainer:
             )
         return Collector(self.envs, self.normaliser, seed=seed)
 
+    def _make_preferences(self, seed: int, space: gym.Space[np.ndarray]) -> Preferences | None:
+        config = self.config.preferences
+        if not config.comparisons:
+            return None
+        if self.device.type != "cpu":
+            raise ValueError("preferences are learned on a CPU only: use --device cpu")
+        actions = self.envs.single_action_space
+        return Preferences(config, space, actions, self.config.network, seed=seed)
+
     @property
     def _compiler(self) -> Compiler:
         """On a GPU, what fuses the operations of a function into few kernels."""
@@ -214,11 +229,14 @@ class Trainer:
 
     def capture(self) -> Checkpoint:
         """Everything, to go on from here."""
-        tensors = {f"agent.{name}": value for name, value in self.agent.state_dict().items()}
-        for index, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
-        tensors["generator"] = self.generator.get_state()
-        tensors["observations"] = torch.from_numpy(self.collector.observations)
+        tensors = {
+            "generator": self.generator.get_state(),
+            "observations": torch.from_numpy(self.collector.observations),
+            **_named("agent", self.agent.state_dict()),
+            **_named("optimizer", _moments(self.optimizer)),
+        }
+        if self.preferences is not None:
+            tensors |= _named("preferences", _preferred(self.preferences))
         return Checkpoint(
             tensors,
             {
@@ -236,12 +254,9 @@ class Trainer:
         """Puts everything back, and says what could not be."""
         tensors, state = checkpoint.tensors, checkpoint.state
         restore_agent(self.agent, checkpoint)
-        optimizer = self.optimizer.state_dict()
-        for name, value in tensors.items():
-            match name.split(".", 2):
-                case ["optimizer", index, key]:
-                    optimizer["state"].setdefault(int(index), {})[key] = value
-        self.optimizer.load_state_dict(optimizer)
+        _restore_moments(self.optimizer, _under("optimizer", tensors))
+        if self.preferences is not None:
+            _restore_preferred(self.preferences, _under("preferences", tensors))
         self.generator.set_state(tensors["generator"])
         self.step, self.episodes = state["step"], state["episodes"]
         self.seconds = state["seconds"]
@@ -290,10 +305,53 @@ def make_normaliser(config: Config, shape: tuple[int, ...]) -> envs.Normaliser:
 
 def restore_agent(agent: Agent, checkpoint: Checkpoint) -> None:
     """Loads the parameters of a checkpoint."""
-    prefix = "agent."
-    state: dict[str, Any] = {
-        name.removeprefix(prefix): value
-        for name, value in checkpoint.tensors.items()
-        if name.startswith(prefix)
+    agent.load_state_dict(_under("agent", checkpoint.tensors))
+
+
+def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin so, named as they are without it."""
+    return {
+        name.removeprefix(f"{prefix}."): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(f"{prefix}.")
     }
-    agent.load_state_dict(state)
+
+
+def _moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """All that an optimiser has gathered, by the number of the parameter and by name."""
+    return {
+        f"{index}.{name}": value
+        for index, state in optimizer.state_dict()["state"].items()
+        for name, value in state.items()
+    }
+
+
+def _restore_moments(optimizer: torch.optim.Optimizer, moments: dict[str, Tensor]) -> None:
+    whole = optimizer.state_dict()
+    for name, value in moments.items():
+        index, key = name.split(".", 1)
+        whole["state"].setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict(whole)
+
+
+def _preferred(preferences: Preferences) -> dict[str, Tensor]:
+    """All that changes while preferences are learned."""
+    known = preferences.known
+    return {
+        "generator": preferences.generator.get_state(),
+        **_named("model", preferences.model.state_dict()),
+        **_named("optimizer", _moments(preferences.optimizer)),
+        **_named("known", {} if known is None else vars(known)),
+    }
+
+
+def _restore_preferred(preferences: Preferences, tensors: dict[str, Tensor]) -> None:
+    preferences.generator.set_state(tensors["generator"])
+    preferences.model.load_state_dict(_under("model", tensors))
+    _restore_moments(preferences.optimizer, _under("optimizer", tensors))
+    known = _under("known", tensors)
+    preferences.known = Comparisons(**known) if known else None
