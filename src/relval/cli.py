@@ -297,6 +297,28 @@ def report(
     return 0
 
 
+def gradients(
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    rollouts: int = 50,
+    out: Path = Path("gradients.csv"),
+) -> int:
+    """Measure how noisy gradients are: the policy's by anchor, the critic's by kind of pairs.
+
+    Args:
+        runs: Folders of trained runs, with the relative critic.
+        rollouts: How many to collect with each.
+        out: A table of all that was measured.
+    """
+    from relval.experiments.gradients import measure, show, write
+    from relval.runs import load
+
+    rows = [row for run in runs for row in measure(load(run), rollouts=rollouts)]
+    show(rows)
+    write(rows, out)
+    print(f"written: {out}")
+    return 0
+
+
 def theory(out: Path = Path("out/theory")) -> int:
     """Show the theory at work on small decision processes, each prediction beside its number.
 
@@ -354,6 +376,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "suite": suite,
     "sweep": sweep,
     "report": report,
+    "gradients": gradients,
     "theory": theory,
     "bench": bench,
 }
