@@ -8,7 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from relval.relative import Trajectories
+from relval.relative import Delta, LinearDelta, Trajectories
 
 Prepared = TypeVar("Prepared")
 """What a critic makes of a rollout, once."""
@@ -69,6 +69,8 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
 
     config: CriticConfig
     discrete_only: ClassVar[bool] = False
+    gauge: ClassVar[str] = "the critic's own values"
+    """What puts values of different trajectories on one scale, in words."""
 
     @property
     def static(self) -> bool:
@@ -106,6 +108,14 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
     def diagnose(self, rollout: Rollout, prepared: Prepared) -> dict[str, Tensor]:
         """What of a rollout is worth a look, once."""
         return {}
+
+    def delta(self, memory: Tensor) -> Delta:
+        """Value differences between states, from what was remembered of them, which is a value."""
+        return LinearDelta(memory)
+
+    def values(self, memory: Tensor, traj: Trajectories) -> Tensor:
+        """One value for each state, all on one scale, `[num_states]`."""
+        return memory
 
     def judged(self, loss: Tensor, advantages: Tensor) -> Evaluation:
         """A verdict, with advantages brought to scale, and how they were before."""

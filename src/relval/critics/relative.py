@@ -99,6 +99,8 @@ class _Prepared:
 class RelativeCritic(Critic[_Prepared]):
     """Pairs of states, their targets, and R-GAE under an anchor."""
 
+    gauge = "relative values, ranked by their start states"
+
     def __init__(self, config: RelativeConfig, features: int, actions: int) -> None:
         super().__init__()
         self.config: RelativeConfig = config
@@ -126,7 +128,7 @@ class RelativeCritic(Critic[_Prepared]):
     def prepare(self, rollout: Rollout, *, gamma: float, lam: float) -> _Prepared:
         """Old differences, targets for any pair, and relative advantages."""
         config, traj = self.config, rollout.traj
-        old = self._frozen(rollout.memory)
+        old = self.delta(rollout.memory)
         anchored = ranked_values if config.anchor == "rank" else telescoped_values
         with torch.no_grad():
             values = anchored(old, traj)
@@ -201,6 +203,17 @@ class RelativeCritic(Critic[_Prepared]):
             "value_spread": (old.square().mean() / 2).sqrt(),
         }
 
+    def delta(self, memory: Tensor) -> Delta:
+        """The differences as the parameters of now see them, whatever is learned later."""
+        if self.config.head == "linear":
+            return LinearDelta(memory)
+        head = copy.deepcopy(self.head).requires_grad_(False)
+        return lambda a, b: head(memory[a] - memory[b])
+
+    def values(self, memory: Tensor, traj: Trajectories) -> Tensor:
+        """Relative values, ranked by their start states."""
+        return ranked_values(self.delta(memory), traj)
+
     def _differences(self, features: Tensor, minibatch: Pairs) -> Tensor:
         """Predicted differences: of each state to its partner, or of all to all."""
         if self.config.head == "linear":
@@ -213,13 +226,6 @@ class RelativeCritic(Critic[_Prepared]):
             count = len(minibatch.transitions)
             difference = features[:count] - features[count:]
         return difference if self.config.head == "linear" else self.head(difference)
-
-    def _frozen(self, memory: Tensor) -> Delta:
-        """The differences as the behaviour parameters see them, whatever is learned later."""
-        if self.config.head == "linear":
-            return LinearDelta(memory)
-        head = copy.deepcopy(self.head).requires_grad_(False)
-        return lambda a, b: head(memory[a] - memory[b])
 
 
 def _going_on(traj: Trajectories) -> Trajectories:

@@ -15,6 +15,7 @@ from relval.envs.episodes import Episode as Episode
 from relval.envs.episodes import EpisodeCounter as EpisodeCounter
 from relval.envs.episodes import autoreset_mode as autoreset_mode
 from relval.envs.normalise import Normaliser as Normaliser
+from relval.envs.normalise import Settled as Settled
 from relval.envs.random_state import capture as _capture_generator
 from relval.envs.random_state import restore as _restore_generator
 
@@ -109,6 +110,21 @@ def make(
 
 
 _CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+
+
+def pictures(envs: VectorEnv[Any, Any, Any]) -> tuple[np.ndarray, ...]:
+    """Each environment as it looks now, `[height, width, 3]`; they were made with `render`."""
+    try:
+        rendered = envs.render() or ()
+    except gym.error.DependencyNotInstalled as error:
+        raise ModuleNotFoundError(f"pictures need a package that is missing: {error}") from error
+    shown = tuple(np.asarray(picture) for picture in rendered)
+    if len(shown) != envs.num_envs or any(picture.ndim != 3 for picture in shown):
+        raise ValueError(
+            "this environment draws no pictures: its `render` must return an RGB array when "
+            "render_mode is 'rgb_array'; `relval eval` plays it without"
+        )
+    return shown
 
 
 def seen_space(envs: VectorEnv[Any, Any, Any]) -> gym.Space[np.ndarray]:

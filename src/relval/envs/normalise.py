@@ -76,6 +76,12 @@ class Normaliser:
         self.running = self.gamma * self.running + rewards
         self.returns.update(self.running if valid is None else self.running[valid])
         self.running[ended] = 0.0
+        return self.scaled(rewards)
+
+    def scaled(self, rewards: np.ndarray) -> np.ndarray:
+        """Rewards as the agent sees them; nothing is learned."""
+        if self.returns is None:
+            return rewards
         return np.clip(rewards / np.sqrt(self.returns.variance + 1e-8), -_LIMIT, _LIMIT)
 
     def capture(self) -> dict[str, Any]:
@@ -93,3 +99,20 @@ class Normaliser:
         if self.returns:
             self.returns.restore(state["returns"])
         self.running = np.array(state["running"])
+
+
+class Settled(Normaliser):
+    """Statistics that learn nothing more, for any number of environments."""
+
+    def __init__(self, learned: Normaliser) -> None:
+        self.obs, self.returns = learned.obs, learned.returns
+
+    def observe(self, obs: np.ndarray) -> np.ndarray:
+        """Observations as the agent sees them."""
+        return self.observations(obs)
+
+    def rewards(
+        self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Rewards as the agent sees them."""
+        return self.scaled(rewards)
