@@ -69,8 +69,8 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
 
     config: CriticConfig
     discrete_only: ClassVar[bool] = False
-    gauge: ClassVar[str] = "the critic's own values"
-    """What puts values of different trajectories on one scale, in words."""
+    gauge: ClassVar[str] = "the critic's own"
+    """What `values` are, in words."""
 
     @property
     def static(self) -> bool:

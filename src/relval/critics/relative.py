@@ -99,7 +99,7 @@ class _Prepared:
 class RelativeCritic(Critic[_Prepared]):
     """Pairs of states, their targets, and R-GAE under an anchor."""
 
-    gauge = "relative values, ranked by their start states"
+    gauge = "relative, ranked by their start states"
 
     def __init__(self, config: RelativeConfig, features: int, actions: int) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ const largest = Math.max(...pairs.map((row) => Math.max(...row)));
 const left = 46, right = 10;
 
 function curves() {
-  const gap = 20, bottom = 34;
+  const gap = 20, top = 28, bottom = 34;
   const svg = element("svg", { role: "img", "aria-label": "values, rewards and advantages by step" }, $("curves"));
   const panels = [
     { name: "value", height: 180, marks: 4, of: () => data.values[at.anchor], draw: line },
@@ -67,7 +67,7 @@ function curves() {
 
   function draw() {
     const width = svg.clientWidth || 320;
-    height = bottom + panels.reduce((sum, panel) => sum + panel.height + gap, 0);
+    height = top - gap + bottom + panels.reduce((sum, panel) => sum + panel.height + gap, 0);
     svg.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("height", height);
@@ -77,18 +77,18 @@ function curves() {
       const [from, to] = [X(start), X(starts[k + 1] ?? last)];
       element("rect", { class: "band", x: from, y: 0, width: to - from, height: height - bottom }, svg);
     });
-    let top = gap;
+    let from = top;
     for (const panel of panels) {
-      const [low, high] = range(panel), from = top;
-      const Y = (value) => from + ((high - value) / (high - low)) * panel.height;
+      const [low, high] = range(panel), above = from;
+      const Y = (value) => above + ((high - value) / (high - low)) * panel.height;
       for (const mark of ticks(low, high, panel.marks)) {
         element("line", { class: "grid", x1: left, x2: width - right, y1: Y(mark), y2: Y(mark) }, svg);
         text(number(mark), { x: left - 6, y: Y(mark) + 4, "text-anchor": "end" }, svg);
       }
-      text(panel.name, { class: "name", x: left, y: top - 6 }, svg);
+      text(panel.name, { class: "name", x: left, y: from - 6 }, svg);
       panel.draw(element("g", { id: `curve-${panel.name}` }, svg), panel.of(), Y);
       if (panel.draw === line) panel.Y = Y;
-      top += panel.height + gap;
+      from += panel.height + gap;
     }
     for (const step of ticks(0, last, Math.max(2, Math.floor(width / 75))).filter(Number.isInteger))
       text(String(step), { x: X(step), y: height - bottom + 15, "text-anchor": "middle" }, svg);
@@ -102,8 +102,8 @@ function curves() {
     const [values] = panels;
     for (const [name, kind] of [["j", "other"], ["i", "at"]]) {
       const x = X(at[name]), y = values.Y(values.of()[at[name]]);
-      element("line", { class: kind, x1: x, x2: x, y1: 14, y2: height - bottom }, cursors);
-      text(name, { class: "mark", x, y: 10, "text-anchor": "middle" }, cursors);
+      element("line", { class: kind, x1: x, x2: x, y1: 17, y2: height - bottom }, cursors);
+      text(name, { class: "mark", x, y: 11, "text-anchor": "middle" }, cursors);
       element("circle", { cx: x, cy: y, r: 4, fill: kind === "at" ? "var(--ink)" : "var(--panel)", stroke: "var(--ink)" }, cursors);
     }
   }
@@ -213,9 +213,9 @@ function show() {
     step: `${at.i} of ${last}`,
     episode: `${episode(at.i)} of ${starts.length}`,
     value: number(values[at.i]),
-    action: acted ? data.actions[at.i] : "–",
-    reward: acted ? number(data.rewards[at.i]) : "–",
-    advantage: acted ? signed(data.advantages[at.anchor][at.i]) : "–",
+    action: acted ? data.actions[at.i] : "none",
+    reward: acted ? number(data.rewards[at.i]) : "none",
+    advantage: acted ? signed(data.advantages[at.anchor][at.i]) : "none",
     then: ["it goes on", "the episode ends", "it is cut off"][acted ? data.ends[at.i] : 0],
   };
   $("readout").replaceChildren(...Object.entries(rows).map(([name, value]) => {
@@ -247,8 +247,8 @@ function play(wanted) {
 
 function choose(anchor) {
   at.anchor = anchor;
-  $("meaning").textContent = `Values are ${data.gauges[anchor]}. Advantages are GAE of them (γ = ${data.gamma}, ` +
-    `λ = ${data.lam}); rewards are as the agent learns from them. Shades tell episodes apart.`;
+  $("meaning").textContent = `Values: ${data.gauges[anchor]}. Rewards: as the agent learns from them. Advantages: GAE ` +
+    `of these values (γ = ${data.gamma}, λ = ${data.lam}), an end being worth zero. Shades tell episodes apart.`;
   pictures[0].draw();
   show();
 }
@@ -262,13 +262,13 @@ for (const anchor of Object.keys(data.values)) {
 }
 data.ranking.forEach((start, k) => {
   const entry = document.createElement("li"), image = document.createElement("img");
-  image.src = webp(start.frame ?? data.frames[start.step]);
+  image.src = webp(start.frame);
   image.alt = `start state ${k + 1}`;
   image.loading = "lazy";
-  entry.append(image, made("b", number(start.value)), made("span", `${k + 1}. `));
-  const own = start.step !== undefined;
-  entry.append(made(own ? "button" : "span", own ? `step ${start.step}` : "another game"));
-  if (own) entry.lastChild.addEventListener("click", () => go(start.step));
+  const [step] = start.steps, times = start.times === 1 ? "once" : `${start.times} times`;
+  entry.append(image, made("b", `${k + 1}.  ${number(start.value)}`), made("span", `${times} `));
+  if (step !== undefined) entry.append(made("button", `step ${step}`));
+  entry.querySelector("button")?.addEventListener("click", () => go(step));
   $("ranking").append(entry);
 });
 for (const name of ["scrub", "i", "j"]) $(name).max = last;
@@ -277,6 +277,11 @@ $("j").addEventListener("input", (event) => go(at.i, +event.target.value));
 $("back").addEventListener("click", () => go(at.i - 1));
 $("on").addEventListener("click", () => go(at.i + 1));
 $("play").addEventListener("click", () => { if (!playing && at.i === last) go(0); play(!playing); });
+document.addEventListener("keydown", (event) => {
+  if (event.target !== document.body) return;
+  if (event.key === "ArrowLeft") go(at.i - 1);
+  if (event.key === "ArrowRight") go(at.i + 1);
+});
 [$("lowest").textContent, $("highest").textContent] = [signed(-largest), signed(largest)];
 
 const drawAll = () => pictures.forEach((picture) => picture.draw());

@@ -20,7 +20,7 @@ def render(run: Run, recording: Recording) -> str:
     """The page about what an agent played."""
     name = run.config.env
     title = f"<h1>{escape(name)}</h1>"
-    sections = [title, _about(run), _facts(run, recording), _PLAYED, _DIFFERENCES, _ranking(run)]
+    sections = [title, _about(run), _facts(run, recording), _PLAYED, _DIFFERENCES, _RANKING]
     return page(f"{name}: what the critic sees", sections, _data(recording), package=__package__)
 
 
@@ -35,16 +35,14 @@ def _about(run: Run) -> str:
 
 def _facts(run: Run, recording: Recording) -> str:
     scores = recording.scores
-    ended = {
-        "mean score of them" if len(scores) > 1 else "its score": f"{fmean(scores):,.1f}",
-    } if scores else {"score so far": f"{recording.points:,.1f}"}
+    label = ("score so far", "score")[len(scores)] if len(scores) < 2 else "mean score"
     return facts(
         {
             "steps of training": f"{run.policy.trained:,}",
             "seed of training": f"{run.config.seed}",
             "steps played": f"{recording.rollout.traj.steps:,}",
-            "episode ended" if len(scores) == 1 else "episodes ended": f"{len(scores)}",
-            **ended,
+            "game finished" if len(scores) == 1 else "games finished": f"{len(scores)}",
+            label: f"{fmean(scores) if scores else recording.points:,.1f}",
         }
     )
 
@@ -86,13 +84,10 @@ pairs. Lines are where episodes begin.</p>
 </figure>
 </section>"""
 
-
-def _ranking(run: Run) -> str:
-    return f"""
+_RANKING = f"""
 <h2>Start states, ranked</h2>
 <p class="quiet">The states in which episodes began, in this game and in {GAMES - 1} that were
-played beside it, best first, each with its value: {escape(run.policy.agent.critic.gauge)}. Those of
-this game lead there.</p>
+played beside it, best first, with their anchored values. Those that are alike are shown once.</p>
 <ol id="ranking"></ol>"""
 
 
@@ -103,19 +98,19 @@ def _data(recording: Recording) -> dict[str, Any]:
     return {
         "frames": [_picture(recording.frames[number]) for number in shown.tolist()],
         "speed": recording.speed,
-        "actions": _actions(recording),
+        "actions": recording.actions,
         "rewards": _numbers(traj.rewards[:, 0]),
         "ends": ends.tolist(),
         "gauges": {
             "anchored": recording.critic.gauge,
-            "unanchored": "the sum of differences from zero at each episode's start",
+            "unanchored": "relative, summed up from zero at each episode's start",
         },
         "values": {name: _numbers(values[shown]) for name, values in recording.values.items()},
         "advantages": {name: _numbers(each) for name, each in recording.advantages.items()},
         "gamma": recording.gamma,
         "lam": recording.lam,
         "differences": _differences(recording.differences),
-        "ranking": [_start(recording, number) for number in recording.ranking],
+        "ranking": [_start(recording, alike) for alike in recording.ranking],
     }
 
 
@@ -128,17 +123,15 @@ def _differences(matrix: Tensor) -> dict[str, Any]:
     return {"unit": unit, "upper": base64.b64encode(whole.tobytes()).decode()}
 
 
-def _start(recording: Recording, number: int) -> dict[str, Any]:
-    """A start state; of the first game, with its step, of another with its picture."""
-    step, game = divmod(number, recording.rollout.traj.envs)
-    place = {"step": step} if game == 0 else {"frame": _picture(recording.frames[number])}
-    return {"value": short(float(recording.values["anchored"][number])), **place}
-
-
-def _actions(recording: Recording) -> list[str]:
-    traj, names = recording.rollout.traj, recording.action_names
-    taken = recording.rollout.actions.view(traj.steps, traj.envs, -1)[:, 0].tolist()
-    return [names[step[0]] if names else ", ".join(f"{x:.3g}" for x in step) for step in taken]
+def _start(recording: Recording, alike: list[int]) -> dict[str, Any]:
+    """A start state that was met once or more often, and at which steps of the first game."""
+    games = recording.rollout.traj.envs
+    return {
+        "value": short(float(recording.values["anchored"][alike[0]])),
+        "frame": _picture(recording.frames[alike[0]]),
+        "times": len(alike),
+        "steps": [number // games for number in alike if number % games == 0],
+    }
 
 
 def _picture(webp: bytes) -> str:

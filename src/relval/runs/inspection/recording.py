@@ -12,8 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from relval import envs
+from relval._page import short
 from relval.critics import Critic
-from relval.ppo import Collected, Collector
+from relval.ppo import Agent, Collected, Collector
 from relval.relative import Delta, gae, start_states, telescoped_values
 from relval.runs.play import make_to_see
 from relval.runs.run import Run
@@ -39,8 +40,8 @@ class Recording:
     """What the first game gave, before any clipping or scaling."""
     speed: int
     """Frames a second."""
-    action_names: tuple[str, ...]
-    """Empty where actions have none."""
+    actions: list[str]
+    """What was done in the first game."""
     gamma: float
     lam: float
 
@@ -79,12 +80,15 @@ class Recording:
         }
 
     @cached_property
-    def ranking(self) -> list[int]:
-        """The start states of all games, best first."""
+    def ranking(self) -> list[list[int]]:
+        """The start states of all games, best first; those that nothing tells apart together."""
         starts = start_states(self.rollout.traj)
         order = self.values["anchored"][starts].argsort(descending=True, stable=True)
-        ranking: list[int] = starts[order].tolist()
-        return ranking
+        alike: dict[tuple[float, bytes], list[int]] = {}
+        for number in starts[order].tolist():
+            looks = short(float(self.values["anchored"][number])), self.frames[number]
+            alike.setdefault(looks, []).append(number)
+        return list(alike.values())
 
     @property
     def scores(self) -> list[float]:
@@ -114,10 +118,19 @@ def play(run: Run, *, steps: int, seed: int) -> Recording:
         filmed.frames,
         filmed.points,
         made.metadata.get("render_fps", 30),
-        tuple(getattr(made, "action_meanings", ())),
+        _in_words(policy.agent, made, rollout)[::GAMES],
         run.config.ppo.gamma,
         run.config.ppo.lam,
     )
+
+
+def _in_words(agent: Agent, made: VectorEnv[Any, Any, Any], rollout: Collected) -> list[str]:
+    """The actions that were taken, by their names where they have some."""
+    names = getattr(made, "action_meanings", None)
+    taken = agent.policy.to_environment(rollout.actions)
+    if names is not None:
+        return [names[action] for action in taken]
+    return [", ".join(f"{x:.3g}" for x in np.ravel(action)) for action in taken]
 
 
 class _Filmed(VectorWrapper[Any, Any, Any, Any, Any]):
