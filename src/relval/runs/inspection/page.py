@@ -116,7 +116,7 @@ def _data(recording: Recording) -> dict[str, Any]:
 
 def _differences(matrix: Tensor) -> dict[str, Any]:
     """The upper triangle, row by row, as whole numbers in units of a small one (little-endian)."""
-    rows, columns = torch.triu_indices(*matrix.shape, offset=1)
+    rows, columns = torch.triu_indices(len(matrix), len(matrix), 1)
     upper = matrix[rows, columns].double()
     unit = max(float(upper.abs().max()), 1e-12) / _LARGEST
     whole = (upper / unit).round().to(torch.int16).numpy().astype("<i2")
