@@ -227,6 +227,7 @@ function show() {
   const gap = difference(at.i, at.j);
   const verdict = gap === 0 ? "as good as" : gap > 0 ? "better than" : "worse than";
   $("difference").replaceChildren(`Δ = ${signed(gap)}`, made("small", `state ${at.i} is ${verdict} state ${at.j}`));
+  for (const name of ["i", "j"]) $(name).setAttribute("aria-valuetext", `state ${at[name]}, difference ${signed(gap)}`);
   $("first-name").textContent = `i = ${at.i}, episode ${episode(at.i)}`;
   $("second-name").textContent = `j = ${at.j}, episode ${episode(at.j)}`;
   pictures.forEach((picture) => picture.mark());
@@ -264,9 +265,8 @@ data.ranking.forEach((start, k) => {
   const entry = document.createElement("li"), image = document.createElement("img");
   image.src = webp(start.frame);
   image.alt = `start state ${k + 1}`;
-  image.loading = "lazy";
   const [step] = start.steps, times = start.times === 1 ? "once" : `${start.times} times`;
-  entry.append(image, made("b", `${k + 1}.  ${number(start.value)}`), made("span", `${times} `));
+  entry.append(image, made("b", `${k + 1}.  ${number(start.value)}`), made("span", times));
   if (step !== undefined) entry.append(made("button", `step ${step}`));
   entry.querySelector("button")?.addEventListener("click", () => go(step));
   $("ranking").append(entry);

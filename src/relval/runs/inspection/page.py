@@ -76,7 +76,7 @@ pairs. Lines are where episodes begin.</p>
 <div class="scale"><span id="lowest"></span><i></i><span id="highest"></span></div>
 </figure>
 <figure class="two">
-<p id="difference" aria-live="polite"></p>
+<p id="difference"></p>
 <div><img id="first" alt=""><label><span id="first-name"></span>
 <input id="i" type="range" min="0" value="0" aria-label="state i"></label></div>
 <div><img id="second" alt=""><label><span id="second-name"></span>

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from PIL import Image
 from torch import Tensor
 
@@ -133,11 +133,11 @@ def _in_words(agent: Agent, made: VectorEnv[Any, Any, Any], rollout: Collected) 
     return [", ".join(f"{x:.3g}" for x in np.ravel(action)) for action in taken]
 
 
-class _Filmed(VectorWrapper[Any, Any, Any, Any, Any]):
+class _Filmed(VectorEnv[Any, Any, Any]):
     """Keeps pictures: of the first environment always, of the others when an episode begins."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        super().__init__(env)
+        self.env, self.num_envs, self.metadata = env, env.num_envs, env.metadata
         self.frames: dict[int, bytes] = {}
         self.points = 0.0
         self._row = 0
@@ -146,13 +146,13 @@ class _Filmed(VectorWrapper[Any, Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begins all episodes."""
-        begun = super().reset(seed=seed, options=options)
+        begun = self.env.reset(seed=seed, options=options)
         self._film(np.ones(self.num_envs, dtype=np.bool_))
         return begun
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Plays a step of each environment."""
-        stepped = super().step(actions)
+        stepped = self.env.step(actions)
         _, rewards, terminated, truncated, infos = stepped
         self.points += float(infos.get("raw_reward", rewards)[0])
         self._film(terminated | truncated)
