@@ -153,6 +153,27 @@ def video(run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 
     return 0
 
 
+def inspect(
+    run: tyro.conf.Positional[Path], out: Path | None = None, steps: int = 500, seed: int = 0
+) -> int:
+    """Play with a run's newest checkpoint, and write a page that shows what its critic sees.
+
+    Args:
+        run: The run's folder.
+        out: The page; by default inspect.html in the run's folder.
+        steps: How many steps to play.
+        seed: Of the environments.
+    """
+    from relval.runs import load
+    from relval.runs.inspection import inspect
+
+    path = out or run / "inspect.html"
+    recording = inspect(load(run), path, steps=steps, seed=seed)
+    size = path.stat().st_size / 1e6
+    print(f"{len(recording.shown):,} states, {size:.1f} MB: {path}")
+    return 0
+
+
 def demo(out: Path = Path("out/demo"), total_steps: int = 250_000) -> int:
     """Train PPO with its own critic and with the relative one, and write a report about both.
 
@@ -372,6 +393,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
     "eval": evaluate,
     "video": video,
+    "inspect": inspect,
     "envs": envs,
     "suite": suite,
     "sweep": sweep,

@@ -8,7 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from relval.relative import Trajectories, gauge_slope
+from relval.relative import Delta, LinearDelta, Trajectories, gauge_slope
 
 Prepared = TypeVar("Prepared")
 """What a critic makes of a rollout, once."""
@@ -69,6 +69,8 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
 
     config: CriticConfig
     discrete_only: ClassVar[bool] = False
+    gauge: ClassVar[str] = "the critic's own"
+    """What `values` are, in words."""
 
     @property
     def static(self) -> bool:
@@ -108,6 +110,14 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
     ) -> dict[str, Tensor]:
         """What of a rollout is worth a look, once."""
         return {}
+
+    def delta(self, memory: Tensor) -> Delta:
+        """Value differences between states, from what was remembered of them, which is a value."""
+        return LinearDelta(memory)
+
+    def values(self, memory: Tensor, traj: Trajectories) -> Tensor:
+        """One value for each state, all on one scale, `[num_states]`."""
+        return memory
 
     def judged(self, loss: Tensor, advantages: Tensor) -> Evaluation:
         """A verdict, with advantages brought to scale, and how they were before."""

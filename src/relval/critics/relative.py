@@ -109,6 +109,8 @@ class _Prepared:
 class RelativeCritic(Critic[_Prepared]):
     """Pairs of states, their targets, and R-GAE under an anchor."""
 
+    gauge = "relative, ranked by their start states"
+
     def __init__(self, config: RelativeConfig, features: int, actions: int) -> None:
         super().__init__()
         self.config: RelativeConfig = config
@@ -139,7 +141,7 @@ class RelativeCritic(Critic[_Prepared]):
     def prepare(self, rollout: Rollout, *, gamma: float, lam: float) -> _Prepared:
         """Old differences, targets for any pair, and relative advantages."""
         config, traj = self.config, rollout.traj
-        old = self._frozen(rollout.memory)
+        old = self.delta(rollout.memory)
         with torch.no_grad():
             values = self._anchored_values(old, traj, gamma=gamma, lam=lam)
         n = 1 if config.target == "one-step" else config.n
@@ -235,6 +237,17 @@ class RelativeCritic(Critic[_Prepared]):
             **estimated_constant(rollout.traj, prepared.advantages, gamma=gamma, lam=lam),
         }
 
+    def delta(self, memory: Tensor) -> Delta:
+        """The differences as the parameters of now see them, whatever is learned later."""
+        if self.config.head == "linear":
+            return LinearDelta(memory)
+        head = copy.deepcopy(self.head).requires_grad_(False)
+        return lambda a, b: head(memory[a] - memory[b])
+
+    def values(self, memory: Tensor, traj: Trajectories) -> Tensor:
+        """Relative values, ranked by their start states."""
+        return ranked_values(self.delta(memory), traj)
+
     def _differences(self, features: Tensor, minibatch: Pairs) -> Tensor:
         """Predicted differences: of each state to its partner, or of all to all."""
         if self.config.head == "linear":
@@ -247,13 +260,6 @@ class RelativeCritic(Critic[_Prepared]):
             count = len(minibatch.transitions)
             difference = features[:count] - features[count:]
         return difference if self.config.head == "linear" else self.head(difference)
-
-    def _frozen(self, memory: Tensor) -> Delta:
-        """The differences as the behaviour parameters see them, whatever is learned later."""
-        if self.config.head == "linear":
-            return LinearDelta(memory)
-        head = copy.deepcopy(self.head).requires_grad_(False)
-        return lambda a, b: head(memory[a] - memory[b])
 
 
 def _going_on(traj: Trajectories) -> Trajectories:

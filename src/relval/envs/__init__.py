@@ -15,6 +15,7 @@ from relval.envs.episodes import Episode as Episode
 from relval.envs.episodes import EpisodeCounter as EpisodeCounter
 from relval.envs.episodes import autoreset_mode as autoreset_mode
 from relval.envs.normalise import Normaliser as Normaliser
+from relval.envs.normalise import Settled as Settled
 from relval.envs.random_state import capture as _capture_generator
 from relval.envs.random_state import restore as _restore_generator
 
@@ -96,6 +97,8 @@ def make(
         raise ValueError(f"there is no environment {name!r}{hint}")
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     try:
+        if render:
+            _check_draws(name)
         if gym.spec(name).entry_point == _CARTPOLE and not render:
             envs = gym.make_vec(name, config.num_envs, vectorization_mode="vector_entry_point")
         else:
@@ -111,7 +114,26 @@ def make(
     return envs
 
 
+def _check_draws(name: str) -> None:
+    with gym.make(name) as env:
+        modes = env.metadata.get("render_modes", [])
+    if "rgb_array" not in modes:
+        raise ValueError(
+            f"{name} draws no pictures: a render mode 'rgb_array' was expected, got {modes}; "
+            "`relval eval` plays it without"
+        )
+
+
 _CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+
+
+def pictures(envs: VectorEnv[Any, Any, Any]) -> tuple[np.ndarray, ...]:
+    """Each environment as it looks now, `[height, width, 3]`; they were made with `render`."""
+    try:
+        rendered: Any = envs.render()
+    except gym.error.DependencyNotInstalled as error:
+        raise ModuleNotFoundError(f"pictures need a package that is missing: {error}") from error
+    return tuple(map(np.asarray, rendered))
 
 
 def seen_space(envs: VectorEnv[Any, Any, Any]) -> gym.Space[np.ndarray]:

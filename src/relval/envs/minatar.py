@@ -20,6 +20,7 @@ GAMES = {
     "Seaquest": "seaquest",
     "SpaceInvaders": "space_invaders",
 }
+_ACTIONS = ("NOOP", "LEFT", "UP", "RIGHT", "DOWN", "FIRE")
 
 
 def names() -> list[str]:
@@ -60,6 +61,7 @@ class MinAtarVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.render_mode = render_mode
         self.sticky_actions = sticky_actions
         self.actions = np.array(self.games[0].minimal_action_set())
+        self.action_meanings = [_ACTIONS[action] for action in self.actions]
         self.last_actions = np.zeros(num_envs, dtype=np.int64)
         self.metadata = {
             "autoreset_mode": AutoresetMode.SAME_STEP,

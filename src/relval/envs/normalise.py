@@ -88,11 +88,16 @@ class Normaliser:
     def rewards(
         self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray | None = None
     ) -> np.ndarray:
-        """Learns from rewards, where they are valid, and returns them scaled, in the gauge."""
+        """Learns from rewards, where they are valid, and returns them as the agent sees them."""
         if self.returns is not None:
             self.running = self.gamma * self.running + rewards
             self.returns.update(self.running if valid is None else self.running[valid])
             self.running[ended] = 0.0
+        return self.scaled(rewards)
+
+    def scaled(self, rewards: np.ndarray) -> np.ndarray:
+        """Rewards as the agent sees them, in the gauge; nothing is learned."""
+        if self.returns is not None:
             rewards = np.clip(rewards / np.sqrt(self.returns.variance + 1e-8), -_LIMIT, _LIMIT)
         return rewards + (1 - self.gamma) * self.gauge if self.gauge else rewards
 
@@ -111,3 +116,21 @@ class Normaliser:
         if self.returns:
             self.returns.restore(state["returns"])
         self.running = np.array(state["running"])
+
+
+class Settled(Normaliser):
+    """Statistics that learn nothing more, for any number of environments."""
+
+    def __init__(self, learned: Normaliser) -> None:
+        self.obs, self.returns = learned.obs, learned.returns
+        self.gamma, self.gauge = learned.gamma, learned.gauge
+
+    def observe(self, obs: np.ndarray) -> np.ndarray:
+        """Observations as the agent sees them."""
+        return self.observations(obs)
+
+    def rewards(
+        self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Rewards as the agent sees them."""
+        return self.scaled(rewards)

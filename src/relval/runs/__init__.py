@@ -1,4 +1,4 @@
-"""Runs: configuration, training, checkpoints, curves, evaluation, video."""
+"""Runs: configuration, training, checkpoints, curves, evaluation, video, inspection."""
 
 from relval.runs.config import Config as Config
 from relval.runs.play import Scores as Scores

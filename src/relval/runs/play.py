@@ -5,8 +5,10 @@ import os
 import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 from PIL import Image
 
 from relval import envs
@@ -72,11 +74,10 @@ def evaluate(
 
 def record(run: Run, path: Path, *, seed: int = 0, max_steps: int = 2000) -> tuple[float, int]:
     """Plays one episode and writes it as an animated GIF; returns its score and frames."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a screen
-    made = envs.make(run.config.env, replace(run.config.envs, num_envs=1), render=True)
+    made = make_to_see(run, 1)
     observations, _ = made.reset(seed=seed)
     counter = envs.EpisodeCounter(made)
-    frames, score = [_frame(made.render())], 0.0
+    frames, score = [_frame(made)], 0.0
     for _ in range(max_steps):
         actions = run.policy(observations)
         observations, rewards, terminated, truncated, infos = made.step(actions)
@@ -85,7 +86,7 @@ def record(run: Run, path: Path, *, seed: int = 0, max_steps: int = 2000) -> tup
         if finished:
             score = finished[0].score
             break
-        frames.append(_frame(made.render()))
+        frames.append(_frame(made))
     speed = made.metadata.get("render_fps", 30)
     made.close()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,9 +96,14 @@ def record(run: Run, path: Path, *, seed: int = 0, max_steps: int = 2000) -> tup
     return score, len(frames)
 
 
-def _frame(rendered: object) -> Image.Image:
+def make_to_see(run: Run, count: int) -> VectorEnv[Any, Any, Any]:
+    """New environments of a run's kind that can be looked at."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a screen
+    return envs.make(run.config.env, replace(run.config.envs, num_envs=count), render=True)
+
+
+def _frame(made: VectorEnv[Any, Any, Any]) -> Image.Image:
     """The picture of the only environment, small enough to share."""
-    assert isinstance(rendered, tuple | list)
-    picture = Image.fromarray(np.asarray(rendered[0]))
+    picture = Image.fromarray(envs.pictures(made)[0])
     picture.thumbnail((400, 400))
     return picture.convert("P", palette=Image.Palette.ADAPTIVE)

@@ -43,6 +43,8 @@ class Policy:
     normaliser: envs.Normaliser
     shape: tuple[int, ...]
     generator: torch.Generator
+    trained: int
+    """Environment steps so far."""
 
     @torch.no_grad()
     def __call__(self, observation: np.ndarray, *, deterministic: bool = True) -> np.ndarray:
@@ -125,7 +127,7 @@ class Run:
         normaliser = make_normaliser(self.config, space.shape or ())
         normaliser.restore(newest.state["normaliser"])
         generator = torch.Generator().manual_seed(self.config.seed)
-        return Policy(agent, normaliser, space.shape or (), generator)
+        return Policy(agent, normaliser, space.shape or (), generator, newest.state["step"])
 
 
 def load(folder: str | Path) -> Run:

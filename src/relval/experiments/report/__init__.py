@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from relval._page import write
 from relval.experiments import results, tables
 from relval.experiments.report.page import render, render_printed
 from relval.experiments.report.study import Study
@@ -14,7 +15,7 @@ def report(folder: Path, out: Path) -> Study:
     if not found.scores:
         raise ValueError(f"no run under {folder} has finished yet; `relval sweep` goes on with it")
     study = Study(found)
-    _write(out, render(study, tables.compare(found), title=folder.resolve().name))
+    write(out, render(study, tables.compare(found), title=folder.resolve().name))
     return study
 
 
@@ -22,10 +23,5 @@ def report_paper(out: Path) -> Study:
     """Writes the page about the paper's printed means, without any run, and returns its numbers."""
     printed = results.printed(SUITES["atari49"])
     study = Study(printed)
-    _write(out, render_printed(study, tables.compare(printed)))
+    write(out, render_printed(study, tables.compare(printed)))
     return study
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")

@@ -1,14 +1,12 @@
 """The page itself: HTML that needs nothing beside it."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
 from html import escape
-from importlib import resources
 from typing import Any
 from urllib.parse import quote
 
-from relval import __version__
+from relval._page import facts, page, short
 from relval.experiments.report.study import Curves, Study
 from relval.experiments.results import Results, Score, Tree
 from relval.experiments.scores import Interval
@@ -67,33 +65,8 @@ def render_printed(study: Study, table: Comparison) -> str:
 
 
 def _page(title: str, sections: Iterable[str], variants: Sequence[str], charts: Charts) -> str:
-    data = json.dumps({"variants": variants, "charts": charts}, allow_nan=False)
-    data = data.replace("<", "\\u003c")  # nothing in it may end the script
-    body = "\n".join(section for section in sections if section)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>{escape(title)}</title>
-<style>
-{_asset("page.css")}</style>
-</head>
-<body>
-{body}
-<footer>Made by relval {escape(__version__)}.</footer>
-<noscript>The pictures need JavaScript; the tables do not.</noscript>
-<script type="application/json" id="data">{data}</script>
-<script>
-{_asset("page.js")}</script>
-</body>
-</html>
-"""
-
-
-def _asset(name: str) -> str:
-    return (resources.files("relval.experiments.report") / name).read_text(encoding="utf-8")
+    data = {"variants": variants, "charts": charts}
+    return page(title, sections, data, package=__package__)
 
 
 # The top
@@ -105,14 +78,14 @@ def _facts(study: Study) -> str:
     done, wanted = len(results.scores), len(suite.envs) * len(suite.variants) * len(suite.seeds)
     envs = len({score.env for score in results.scores})
     seeds = len({score.seed for score in results.scores})
-    facts = {
-        "runs finished": f"{done} of {wanted}" if done < wanted else f"{done}",
-        "environment" if envs == 1 else "environments": f"{envs}",
-        "seed" if seeds == 1 else "seeds": f"{seeds}",
-        "steps a run": f"{suite.total_steps:,}",
-    }
-    shown = "".join(f"<li><strong>{what}</strong> {label}</li>" for label, what in facts.items())
-    return f'<ul class="facts">{shown}</ul>'
+    return facts(
+        {
+            "runs finished": f"{done} of {wanted}" if done < wanted else f"{done}",
+            "environment" if envs == 1 else "environments": f"{envs}",
+            "seed" if seeds == 1 else "seeds": f"{seeds}",
+            "steps a run": f"{suite.total_steps:,}",
+        }
+    )
 
 
 def _findings(study: Study, table: Comparison) -> str:
@@ -232,7 +205,7 @@ def _figure(
 
 def _lines(curves: Curves, x_label: str) -> dict[str, Any]:
     return {
-        "x": [_short(x) for x in curves.x.tolist()],
+        "x": [short(x) for x in curves.x.tolist()],
         "x_label": x_label,
         "lines": {
             name: [point and _triple(point) for point in line]
@@ -242,12 +215,7 @@ def _lines(curves: Curves, x_label: str) -> dict[str, Any]:
 
 
 def _triple(interval: Interval) -> list[float]:
-    return [_short(x) for x in (interval.value, interval.low, interval.high)]
-
-
-def _short(x: float) -> float:
-    """Five digits are enough for a picture."""
-    return float(f"{x:.5g}")
+    return [short(x) for x in (interval.value, interval.low, interval.high)]
 
 
 # Tables
