@@ -24,6 +24,7 @@ CRITIC_WEIGHT = 0.1
 
 
 def network(inputs, outputs, gain):
+    """Two hidden layers; where there is one output, its dimension is dropped."""
     layers = [nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()]
     layers.append(nn.Linear(64, outputs))
     for layer, scale in zip(layers[::2], [2**0.5, 2**0.5, gain], strict=True):
@@ -43,9 +44,7 @@ def gae(rewards, values, next_values, terminated, ended):
 
 torch.manual_seed(args.seed)
 torch.set_num_threads(1)
-envs = SyncVectorEnv(
-    [lambda: gym.make("CartPole-v1")] * N, autoreset_mode=AutoresetMode.SAME_STEP
-)
+envs = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * N, autoreset_mode=AutoresetMode.SAME_STEP)
 size, actions_count = envs.single_observation_space.shape[0], envs.single_action_space.n
 policy, critic = network(size, actions_count, 0.01), network(size, 1, 1.0)
 parameters = [*policy.parameters(), *critic.parameters()]
@@ -102,5 +101,4 @@ for update in range(updates):
             optimizer.step()
 
     if update % 20 == 19 or update == updates - 1:
-        print(f"step {(update + 1) * T * N}: mean return of the last {len(scores)} episodes "
-              f"{np.mean(scores):.1f}", flush=True)  # fmt: skip
+        print(f"step {(update + 1) * T * N}: mean of the last 100 returns {np.mean(scores):.1f}")

@@ -88,8 +88,8 @@ class RelativeRolloutBuffer(RolloutBuffer):
         seed = int(torch.randint(2**62, ()))
         generator = torch.Generator(self.device).manual_seed(seed)
         for minibatch in self.critic.minibatches(self.rollout, self.prepared, size, generator):
-            numbers = minibatch.encode.cpu().numpy()
-            yield minibatch, self._get_samples(np.unravel_index(numbers, self.rewards.shape))
+            places: Any = np.unravel_index(minibatch.encode.cpu().numpy(), self.rewards.shape)
+            yield minibatch, self._get_samples(places)
 
 
 class RelativeDictRolloutBuffer(RelativeRolloutBuffer, DictRolloutBuffer):
@@ -99,7 +99,9 @@ class RelativeDictRolloutBuffer(RelativeRolloutBuffer, DictRolloutBuffer):
 class _Recorder(VecEnvWrapper):
     """Tells a buffer of each step what SB3 edits or leaves out when it stores the step."""
 
-    def __init__(self, venv: VecEnv, policy: ActorCriticPolicy, buffer: RolloutBuffer) -> None:
+    def __init__(
+        self, venv: VecEnv, policy: ActorCriticPolicy, buffer: RelativeRolloutBuffer
+    ) -> None:
         super().__init__(venv)
         self.policy = policy
         self.buffer = buffer
@@ -148,6 +150,8 @@ class RelativePPO(PPO):
     """
 
     rollout_buffer: RelativeRolloutBuffer
+    clip_range: Any
+    clip_range_vf: Any
 
     def __init__(
         self,
@@ -226,7 +230,8 @@ class RelativePPO(PPO):
         self._choose_buffer()
         super()._setup_model()
         self.critic = RelativeCritic(replace(config, clip=self._critic_clip()), 1, 0)
-        self.critic.head = nn.Identity()  # its features are the scores themselves
+        # What it gets for features are the scores.
+        self.critic.head = nn.Identity()  # type: ignore[assignment]
         self.critic.to(self.device)
         self.rollout_buffer.critic = self.critic
         bias = getattr(self.policy.value_net, "bias", None)
@@ -259,6 +264,7 @@ class RelativePPO(PPO):
         n_rollout_steps: int,
     ) -> bool:
         """Plays as PPO does, while the buffer is told of rewards and truncations as they are."""
+        assert isinstance(rollout_buffer, RelativeRolloutBuffer)
         recorder = _Recorder(env, self.policy, rollout_buffer)
         return super().collect_rollouts(recorder, callback, rollout_buffer, n_rollout_steps)
 
