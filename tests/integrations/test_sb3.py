@@ -103,13 +103,15 @@ class Table(nn.Module):
         return self.scores[positions.round().long()]
 
 
-def collect(algorithm: type[PPO], env: VecEnv, scores: list[float], **options: Any) -> Any:
-    """A model that has collected a rollout of 16 steps with these scores, and learned nothing."""
+def collect(
+    algorithm: type[PPO], env: VecEnv, scores: list[float], *, steps: int = 16, **options: Any
+) -> Any:
+    """A model that has collected a rollout with these scores, and learned nothing."""
     model: Any = algorithm(
         "MlpPolicy",
         env,
-        n_steps=16,
-        batch_size=8,
+        n_steps=steps,
+        batch_size=steps,
         gamma=GAMMA,
         gae_lambda=LAM,
         policy_kwargs={"net_arch": []},
@@ -121,22 +123,22 @@ def collect(algorithm: type[PPO], env: VecEnv, scores: list[float], **options: A
     return model.learn(1)
 
 
-def positions(start: int, first: bool) -> list[tuple[int, str]]:
-    """32 steps of a walk: where each begins, and how it ends the episode, if it does."""
+def positions(first_is_short: bool) -> list[tuple[int, str]]:
+    """The steps of a walk: where each begins, and how it ends the episode, if it does."""
     short = [(0, ""), (1, ""), (2, "terminated")]
     long = [(0, ""), (1, ""), (2, ""), (3, "truncated")]
-    return ((short + long if first else long + short) * 5)[start : start + 16]
+    return (short + long if first_is_short else long + short) * 6
 
 
-def expected_advantages(path: list[tuple[int, str]], scores: list[float], anchor: str) -> Any:
-    """R-GAE along the path of one environment, term by term."""
-    starts, ends = [0], [t for t, (_, end) in enumerate(path) if end]
-    starts += [t + 1 for t in ends]
-    lowest = min([scores[path[0][0]], *([scores[0]] if ends else [])])
+def expected_advantages(
+    path: list[tuple[int, str]], scores: list[float], lowest: float | None
+) -> Any:
+    """R-GAE along a path, term by term; anchored where episodes begin, or at the lowest score."""
+    starts = [0] + [t + 1 for t, (_, end) in enumerate(path) if end]
     advantages = np.zeros(len(path))
     for t in range(len(path)):
         start = max(s for s in starts if s <= t)
-        offset = scores[path[start][0]] if anchor == "zero" else lowest
+        offset = scores[path[start][0]] if lowest is None else lowest
         weight = 1.0
         for position, end in path[t:]:
             ahead = 0.0 if end == "terminated" else scores[position + 1] - offset
@@ -150,12 +152,15 @@ def expected_advantages(path: list[tuple[int, str]], scores: list[float], anchor
 
 @pytest.mark.parametrize("envs", [1, 3])
 @pytest.mark.parametrize("anchor", ["rank", "zero"])
-def test_advantages_are_relative_gae(envs: int, anchor: str) -> None:
+@pytest.mark.parametrize("steps", [16, 17, 18])  # the last one terminates one walk, truncates one
+def test_advantages_are_relative_gae(envs: int, anchor: str, steps: int) -> None:
     scores = [2.0, -1.0, 0.5, 3.0, 7.0]
-    model = collect(RelativePPO, walks(envs), scores, anchor=anchor)
-    for start in (0, 16):  # the second rollout begins within an episode
-        paths = [positions(start, n % 2 == 0) for n in range(envs)]
-        expected = np.stack([expected_advantages(path, scores, anchor) for path in paths], 1)
+    model = collect(RelativePPO, walks(envs), scores, steps=steps, anchor=anchor)
+    for start in (0, steps):  # the second rollout begins within an episode
+        paths = [positions(n % 2 == 0)[start : start + steps] for n in range(envs)]
+        begun = [scores[0], *(scores[path[0][0]] for path in paths)]
+        lowest = min(begun) if anchor == "rank" else None
+        expected = np.stack([expected_advantages(path, scores, lowest) for path in paths], 1)
         np.testing.assert_allclose(model.rollout_buffer.advantages, expected, atol=1e-5)
         model.learn(1, reset_num_timesteps=False)
 
@@ -176,7 +181,7 @@ def test_truncations_leave_rewards_alone_and_keep_the_last_state(normalised: boo
         env, scores = VecNormalize(env, training=False, norm_reward=False), [0.0] * 8 + [7.0]
         env.obs_rms.var[:] = 0.25
     buffer = collect(RelativePPO, env, scores).rollout_buffer
-    paths = [positions(0, True), positions(0, False)]
+    paths = [positions(first)[:16] for first in (True, False)]
     rewards = np.array([[position + 1 for position, _ in path] for path in paths]).T
     truncated = np.array([[end == "truncated" for _, end in path] for path in paths]).T
     traj = buffer.rollout.traj
@@ -226,6 +231,7 @@ def test_what_ppo_learns_from_is_learned_from_and_logged_alike(kind: str) -> Non
     for name, value in model.policy.named_parameters():
         assert value.isfinite().all()
         assert torch.equal(value, before[name]) == (name == "value_net.bias"), name
+    assert model.policy.value_net.bias.grad is None
     ppo = PPO(policy, make(), n_steps=16, batch_size=8, n_epochs=2, device="cpu", **options)
     ppo.learn(1)
     assert set(model.logger.name_to_value) == set(ppo.logger.name_to_value)
