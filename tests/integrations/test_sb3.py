@@ -152,7 +152,7 @@ def expected_advantages(
 
 @pytest.mark.parametrize("envs", [1, 3])
 @pytest.mark.parametrize("anchor", ["rank", "zero"])
-@pytest.mark.parametrize("steps", [16, 17, 18])  # the last one terminates one walk, truncates one
+@pytest.mark.parametrize("steps", [12, 18])  # at the last one a walk terminates, is truncated
 def test_advantages_are_relative_gae(envs: int, anchor: str, steps: int) -> None:
     scores = [2.0, -1.0, 0.5, 3.0, 7.0]
     model = collect(RelativePPO, walks(envs), scores, steps=steps, anchor=anchor)
@@ -244,6 +244,7 @@ def test_saved_and_loaded_it_predicts_alike_has_its_options_and_goes_on(tmp_path
     loaded = RelativePPO.load(tmp_path / "model", env=walks(2), device="cpu")
     assert loaded.critic.config == model.critic.config
     assert loaded.critic.config.anchor == "zero"
+    assert "critic" in loaded.get_parameters()  # for anchors that remember something
     seen = torch.arange(4.0)[:, None]
     assert torch.equal(loaded.policy.predict_values(seen), model.policy.predict_values(seen))
     actions, again = (m.predict(seen.numpy(), deterministic=True)[0] for m in (model, loaded))
