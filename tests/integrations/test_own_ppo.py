@@ -14,7 +14,7 @@ SCRIPTS = ("ppo.py", "relative_ppo.py")
 
 def returns(script: str, steps: int) -> list[float]:
     """What a script prints of its progress."""
-    command = [sys.executable, DOCS / "examples" / script, "--total-steps", str(steps)]
+    command = [sys.executable, str(DOCS / "examples" / script), "--total-steps", str(steps)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [float(number) for number in re.findall(r"mean of the last 100 returns (.*)", printed)]
 
