@@ -6,7 +6,7 @@ import itertools
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import gymnasium as gym
 import numpy as np
@@ -237,14 +237,17 @@ def test_what_ppo_learns_from_is_learned_from_and_logged_alike(kind: str) -> Non
     assert set(model.logger.name_to_value) == set(ppo.logger.name_to_value)
 
 
-def test_saved_and_loaded_it_predicts_alike_has_its_options_and_goes_on(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"pairs": "all", "n": 3, "anchor": "zero", "same_episode": 0.5}
+@pytest.mark.parametrize("anchor", get_args(get_type_hints(RelativeConfig)["anchor"]))
+def test_saved_and_loaded_it_predicts_alike_has_its_options_and_goes_on(
+    anchor: str, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"pairs": "all", "n": 3, "anchor": anchor, "same_episode": 0.5}
     model = small(walks(2), both_terminal="derived", clip_range_vf=0.2, **options).learn(64)
     model.save(tmp_path / "model")
     loaded = RelativePPO.load(tmp_path / "model", env=walks(2), device="cpu")
     assert loaded.critic.config == model.critic.config
-    assert loaded.critic.config.anchor == "zero"
-    assert "critic" in loaded.get_parameters()  # for anchors that remember something
+    assert loaded.critic.config.anchor == anchor
+    assert loaded.get_parameters()["critic"] == model.critic.state_dict()
     seen = torch.arange(4.0)[:, None]
     assert torch.equal(loaded.policy.predict_values(seen), model.policy.predict_values(seen))
     actions, again = (m.predict(seen.numpy(), deterministic=True)[0] for m in (model, loaded))

@@ -16,6 +16,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from relval.critics import Minibatch, RelativeConfig, Rollout
+from relval.critics.base import explained_variance
+from relval.critics.pairs import some_pairs
 from relval.critics.relative import RelativeCritic
 from relval.relative import Trajectories
 from relval.runs import Config
@@ -327,8 +329,8 @@ class RelativePPO(PPO):
     def _record(self, seen: dict[str, list[float]], clip: float) -> None:
         """Logs under SB3's names; the variance explained is that of differences."""
         buffer = self.rollout_buffer
-        judged = self.critic.diagnose(buffer.rollout, buffer.prepared)
-        self.logger.record("train/explained_variance", judged["explained_variance"].item())
+        target, old = buffer.prepared.judge(*some_pairs(buffer.rollout.traj.transitions))
+        self.logger.record("train/explained_variance", explained_variance(target, old).item())
         for name, values in seen.items():
             self.logger.record(f"train/{name}", np.mean(values))
         if hasattr(self.policy, "log_std"):
