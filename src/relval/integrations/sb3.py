@@ -146,8 +146,8 @@ class RelativePPO(PPO):
         unless it is clipped.
       same_episode: With biased pairs, the probability of a partner from the own episode.
       n: Steps of the n-step targets.
-      anchor: Where relative values start, by a name that `RelativeConfig` knows: "rank", the
-        paper's, or "zero".
+      anchor: Where relative values start: a name that `RelativeConfig` knows, by default the
+        paper's "rank".
       both_terminal: What two terminal successors differ by: "zero" or "derived".
     """
 
