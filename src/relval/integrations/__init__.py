@@ -1,0 +1,1 @@
+"""The relative critic inside other people's libraries."""
