@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo theory test lint format bench clean
+.PHONY: help setup demo theory docs test lint format bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,11 @@ demo: $(READY) ## train PPO and PPO with the relative critic on MinAtar Breakout
 
 theory: $(READY) ## show the theory at work on small decision processes
 	$(BIN)/relval theory
+
+docs: $(READY) ## build the documentation, out/docs/index.html
+	$(BIN)/python docs/pictures/draw.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html docs out/docs
+	@echo "written: out/docs/index.html"
 
 test: lint ## check style and types, then run all tests
 	$(BIN)/python -m pytest

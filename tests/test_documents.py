@@ -1,14 +1,20 @@
 """What the documents say is true."""
 
 import re
+import subprocess
+import sys
+import types
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from relval import relative
+from relval.critics import CRITICS
 from relval.experiments import results, tables
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -19,9 +25,15 @@ def blocks(path: Path, language: str) -> list[str]:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    scope: dict[str, object] = {}
-    for block in blocks(path, "python"):
-        exec(block, scope)
+    scope: dict[str, object] = {"__name__": path.stem}
+    monkeypatch.setitem(sys.modules, path.stem, types.ModuleType(path.stem))
+    known = dict(CRITICS)
+    try:
+        for block in blocks(path, "python"):
+            exec(block, scope)
+    finally:
+        CRITICS.clear()  # an example registers one
+        CRITICS.update(known)
 
 
 def test_the_readme_has_exactly_two_commands() -> None:
@@ -47,3 +59,46 @@ def test_diagnostics_are_those_of_the_stored_results() -> None:
     text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
     for game in {row.env for row in stored.diagnoses}:
         assert tables.diagnosed_markdown(stored, game) in text
+
+
+class Sources(HTMLParser):
+    """What a page loads, and where its links lead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "a":
+            self.links.append(given.get("href") or "")
+        elif tag in ("img", "link", "script"):
+            self.loads.append(given.get("src") or given.get("href") or "")
+
+
+def test_the_site_is_whole_and_needs_no_network(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    words = [
+        "-m",
+        "sphinx",
+        "--quiet",
+        "--fail-on-warning",
+        "--doctree-dir",
+        str(tmp_path / "trees"),
+    ]
+    subprocess.run([sys.executable, *words, str(ROOT / "docs"), str(site)], check=True)
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > len(DOCUMENTS)
+    for page in pages:
+        found = Sources()
+        found.feed(page.read_text(encoding="utf-8"))
+        assert not [source for source in found.loads if "//" in source], page.name
+        for link in found.links:
+            target = link.partition("#")[0]
+            if target and "//" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {link}"
+    reference = (site / "api.html").read_text(encoding="utf-8")
+    for name, thing in vars(relative).items():
+        if isinstance(thing, type | types.FunctionType):
+            assert f'id="relval.relative.{name}"' in reference

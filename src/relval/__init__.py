@@ -1,8 +1,8 @@
 """Relative Value Learning: reinforcement learning with a critic of value differences.
 
 Train with `train(configure("CartPole-v1", "relative"))`, go on with a stopped run with
-`resume(folder)`, and get a trained policy with `load(folder).policy`. The mathematics is in
-`relval.relative`.
+`resume(folder)`, get a trained policy with `load(folder).policy`, and see what its critic sees with
+`inspect(run, "page.html")`. The mathematics is in `relval.relative`.
 """
 
 import importlib
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from relval.runs import Run as Run
     from relval.runs import configure as configure
     from relval.runs import evaluate as evaluate
+    from relval.runs import inspect as inspect
     from relval.runs import load as load
     from relval.runs import resume as resume
     from relval.runs import train as train
 
-__all__ = ["Config", "Run", "configure", "evaluate", "load", "resume", "train"]
+__all__ = ["Config", "Run", "configure", "evaluate", "inspect", "load", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ from numpy.testing import assert_array_equal
 from relval import envs
 from relval.envs import EnvConfig
 from relval.envs.minatar import MinAtarVectorEnv
+from relval.runs import configure
 
 
 def play(made: Any, steps: int, seed: int = 0) -> list[np.ndarray]:
@@ -142,3 +144,26 @@ def test_an_environment_without_a_state_to_capture_has_none() -> None:
     made.reset(seed=1)
     assert envs.capture(made) is None
     made.close()
+
+
+def test_an_environment_of_your_own_is_named_with_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_envs.py").write_text(
+        "import gymnasium as gym\n"
+        "entry = 'gymnasium.envs.classic_control.acrobot:AcrobotEnv'\n"
+        "gym.register('MyAcrobot-v0', entry, max_episode_steps=7)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = envs.make("my_own_envs:MyAcrobot-v0", EnvConfig(num_envs=2))
+    assert made.single_observation_space.shape == (6,)
+    made.close()
+    config = configure("my_own_envs:MyAcrobot-v0")
+    assert (config.env, config.preset) == ("my_own_envs:MyAcrobot-v0", "classic")
+    del gym.registry["MyAcrobot-v0"]
+
+
+def test_a_module_that_is_missing_is_named() -> None:
+    with pytest.raises(ModuleNotFoundError, match="asks for the module 'nowhere'"):
+        envs.make("nowhere:MyEnv-v0", EnvConfig())

@@ -1,6 +1,7 @@
 """Vector environments from names, and their states for checkpoints."""
 
 import difflib
+import importlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,13 +58,27 @@ def settle(name: str, config: EnvConfig) -> tuple[str, EnvConfig]:
     return atari.find(name) or name, replace(config, sticky_actions=sticky)
 
 
+def gymnasium_id(name: str) -> str:
+    """The id in `module:Id-v0`, whose module is imported so that it may register it."""
+    module, colon, after = name.partition(":")
+    if not colon:
+        return name
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{name!r} asks for the module {module!r}, which cannot be imported: {error}"
+        ) from error
+    return after
+
+
 def make(
     name: str, config: EnvConfig, *, render: bool = False, screens: bool = False
 ) -> VectorEnv[Any, Any, Any]:
     """The vector environment of a name: `Pong`, `MinAtar/Breakout`, or any Gymnasium id.
 
     Args:
-      name: The environment.
+      name: The environment; `module:Id-v0` for one that a module registers when it is imported.
       config: How it is made and seen.
       render: Whether it will be asked for pictures.
       screens: Whether Atari games deliver screens, to be preprocessed elsewhere.
@@ -90,6 +105,7 @@ def make(
             ramping=config.ramping,
             render_mode="rgb_array" if render else None,
         )
+    name = gymnasium_id(name)
     if name not in gym.registry:
         known = [*gym.registry, *minatar.names(), *atari.games()]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

@@ -1,6 +1,7 @@
 """Runs: configuration, training, checkpoints, curves, evaluation, video, inspection."""
 
 from relval.runs.config import Config as Config
+from relval.runs.inspection import inspect as inspect
 from relval.runs.play import Scores as Scores
 from relval.runs.play import evaluate as evaluate
 from relval.runs.play import record as record

@@ -14,7 +14,7 @@ from relval.critics import (
     DiscountedConfig,
     RelativeConfig,
 )
-from relval.envs import EnvConfig, minatar, settle
+from relval.envs import EnvConfig, gymnasium_id, minatar, settle
 from relval.networks import NetworkConfig
 from relval.ppo import PPOConfig
 from relval.runs.config import Config, check_settings
@@ -211,7 +211,7 @@ def preset_for(env: str) -> str:
     """The preset that an environment gets when none is named."""
     if env.startswith(minatar.PREFIX):
         return "minatar"
-    spec = gym.registry.get(env)
+    spec = gym.registry.get(gymnasium_id(env))
     entry = str(spec.entry_point) if spec else ""
     if "mujoco" in entry:
         return "mujoco"
@@ -240,7 +240,8 @@ def configure(
     Example: `configure("CartPole-v1", "relative", seed=2, ppo={"clip": 0.1})`.
 
     Args:
-      env: `Pong`, `MinAtar/Breakout` and the like, or any Gymnasium id.
+      env: `Pong`, `MinAtar/Breakout` and the like, any Gymnasium id, or `module:Id-v0` for one that
+        a module registers.
       critic: absolute, relative, discounted or dae.
       preset: A name from `PRESETS`; by default the one that suits the environment.
       seed: Of everything random in the run.

@@ -28,13 +28,14 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     of the next episode, and the last one of the old is in `infos["final_obs"]`.
 
     Infos of a step, arrays `[num_envs]` unless said otherwise:
-      raw_reward: What the game gave for the action.
-      lives: Left, in the state that is returned.
-      noops: Frames without action that the game of that state began with.
-      final_obs, _final_obs: Where an episode ended, its last observation; and where that is.
-      episode, _episode: Where a whole game ended, all its lives together, its raw return `r` and
-        its steps `l`; and where that is. What happened between two episodes of a game, on FIRE for
-        example, is counted too. Both are missing when no game ended.
+
+    - `raw_reward`: What the game gave for the action.
+    - `lives`: Left, in the state that is returned.
+    - `noops`: Frames without action that the game of that state began with.
+    - `final_obs`, `_final_obs`: Where an episode ended, its last observation; and where that is.
+    - `episode`, `_episode`: Where a whole game ended, all its lives together, its raw return `r`
+      and its steps `l`; and where that is. What happened between two episodes of a game, on FIRE
+      for example, is counted too. Both are missing when no game ended.
 
     Args:
       game: `Pong`, `pong` or `ALE/Pong-v5`.

@@ -9,7 +9,7 @@ from relval.runs.inspection.recording import play as play
 from relval.runs.run import Run
 
 
-def inspect(run: Run, out: Path, *, steps: int = 500, seed: int = 0) -> Recording:
+def inspect(run: Run, out: Path | str, *, steps: int = 500, seed: int = 0) -> Recording:
     """Plays with a run's newest checkpoint, and writes the page about it.
 
     Args:
@@ -19,5 +19,5 @@ def inspect(run: Run, out: Path, *, steps: int = 500, seed: int = 0) -> Recordin
       seed: Of the environments, and of the actions that are drawn.
     """
     recording = play(run, steps=steps, seed=seed)
-    write(out, render(run, recording))
+    write(Path(out), render(run, recording))
     return recording
