@@ -1,17 +1,23 @@
 """What the documents say is true."""
 
+import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from relval import relative
+from relval import cli, relative, runs
 from relval.critics import CRITICS
-from relval.experiments import results, tables
+from relval.experiments import results, sweep, tables
+from relval.experiments.suites import Suite
+from relval.runs import Config
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -34,6 +40,55 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     finally:
         CRITICS.clear()  # an example registers one
         CRITICS.update(known)
+
+
+def commands(path: Path) -> list[str]:
+    lines = "".join(blocks(path, "sh")).splitlines()
+    return [line for line in lines if line.startswith("relval ")]
+
+
+@pytest.fixture
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets every run that a command starts be over after a small update, and a sweep after one."""
+    train_as_told, sweep_as_told = runs.train_together, sweep.sweep
+
+    def train(configs: list[Config], *args: Any, **options: Any) -> Any:
+        short = [
+            replace(
+                config,
+                total_steps=1,
+                device="cpu",
+                ppo=replace(config.ppo, steps=16, minibatch=32, epochs=1),
+            )
+            for config in configs
+        ]
+        return train_as_told(short, *args, **{**options, "quiet": True})
+
+    def one_run(suite: Suite, out: Path, *, only: Suite, launcher: Any) -> bool:
+        first = [only.variants[0].name]
+        short = only.narrowed(
+            total_steps=1, games=only.envs[:1], critics=first, seeds=only.seeds[:1]
+        )
+        return sweep_as_told(short, out, launcher=launcher)
+
+    monkeypatch.setattr(runs, "train_together", train)
+    monkeypatch.setattr(sweep, "sweep", one_run)
+
+
+@pytest.mark.usefixtures("short_runs")
+@pytest.mark.parametrize("path", [p for p in DOCUMENTS if commands(p)], ids=lambda path: path.name)
+def test_commands_run(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for line in commands(path):
+        command, _, comment = line.partition("#")
+        if "mujoco" in comment and importlib.util.find_spec("mujoco") is None:
+            continue
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 0, f"{line}: {capsys.readouterr().err}"
 
 
 def test_the_readme_has_exactly_two_commands() -> None:
