@@ -11,7 +11,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from relval.envs import EnvConfig
 from relval.runs import Run, evaluate, load, record, resume, train
+from relval.runs.trainer import _check_seen_as_they_are
 from tests.runs.helpers import UPDATE, assert_same_run, available, small
 
 UPDATES = 40
@@ -74,3 +76,10 @@ def test_a_video_is_in_colour_and_in_the_screens_size(breakout: Run, tmp_path: P
         assert picture.size == (160, 210)
         red, _, blue = np.moveaxis(np.asarray(picture.convert("RGB")), -1, 0)
     assert (red != blue).mean() > 0.05
+
+
+@pytest.mark.parametrize("setting", ["normalise_observations", "normalise_rewards", "gauge"])
+def test_what_a_gpu_would_leave_out_is_refused_there(setting: str) -> None:
+    _check_seen_as_they_are(EnvConfig())
+    with pytest.raises(ValueError, match=rf"envs\.{setting} is not for Atari on a GPU"):
+        _check_seen_as_they_are(EnvConfig(**{setting: True}))

@@ -139,6 +139,11 @@ def _reading(name: str, **changes: dict[str, Any]) -> Variant:
     return Variant(name, "relative", preset="paper", **changes)
 
 
+def _candidate(name: str, **options: Any) -> Variant:
+    """The preset `relval`, with other settings of the critic."""
+    return Variant(name, "relative", options, preset="relval")
+
+
 SUITES: dict[str, Suite] = {
     "atari49": Suite(
         summary="PPO, DAE and PPO with the relative critic on the paper's 49 games",
@@ -187,6 +192,22 @@ SUITES: dict[str, Suite] = {
         ),
         seeds=(1, 2),
         total_steps=1_000_000,
+    ),
+    "candidates": Suite(
+        summary="settings that might serve the preset relval better, on two games",
+        envs=("Pong", "Breakout"),
+        variants=(
+            Variant("absolute", "absolute", preset="relval"),
+            _candidate("relval"),
+            _candidate("weight-0.1", coefficient=0.1),
+            _candidate("terminal", anchor="terminal"),
+            _candidate("terminal-0.1", anchor="terminal", coefficient=0.1),
+            _candidate("minvar", anchor="minvar"),
+            _candidate("all-pairs", pairs="all", clip=None),
+            _candidate("lambda", target="lambda"),
+        ),
+        seeds=(1, 2, 3),
+        total_steps=1_500_000,
     ),
     "value-init": Suite(
         summary="relative values that start at zero, or ranked by their start states",
