@@ -164,8 +164,7 @@ def inspect(
         steps: How many steps to play.
         seed: Of the environments.
     """
-    from relval.runs import load
-    from relval.runs.inspection import inspect
+    from relval.runs import inspect, load
 
     path = out or run / "inspect.html"
     recording = inspect(load(run), path, steps=steps, seed=seed)

@@ -157,7 +157,7 @@ class Preferences:
         both = torch.stack([rewards, true])[:, rollout.traj.transitions]
         metrics["reward_mean"] = float(both[0].mean())
         metrics["reward_correlation"] = float(both.corrcoef()[0, 1].nan_to_num())
-        traj = rollout.traj.with_rewards(rewards.view_as(rollout.traj.rewards))
+        traj = rollout.traj.changed(rewards=rewards.view_as(rollout.traj.rewards))
         return replace(rollout, traj=traj), metrics
 
     def _learn(self, known: Comparisons) -> float:

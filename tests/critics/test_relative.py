@@ -311,14 +311,7 @@ def test_the_terminal_anchor_keeps_its_offset_where_nothing_terminates() -> None
     offset = case.critic.state_dict()["last_offset"].clone()
     assert offset != 0
     traj = case.traj
-    endless = Trajectories(
-        traj.rewards,
-        torch.zeros_like(traj.terminated),
-        traj.truncated,
-        traj.successor,
-        traj.valid,
-        num_states=traj.num_states,
-    )
+    endless = traj.changed(terminated=torch.zeros_like(traj.terminated))
     later = case.critic.prepare(replace(case.rollout, traj=endless), gamma=GAMMA, lam=LAM)
     expected = gae(endless, case.rollout.memory + offset, gamma=GAMMA, lam=LAM).flatten()
     torch.testing.assert_close(later.advantages, expected)

@@ -39,6 +39,10 @@ DEVICES = [
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in CRITICS},
     "relative, all pairs": ("relative", {"pairs": "all", "clip": None}),
+    "relative, all pairs, lambda": (
+        "relative",
+        {"pairs": "all", "clip": None, "target": "lambda"},
+    ),
     "relative, all pairs, clipped": ("relative", {"pairs": "all"}),
     "relative, zero": ("relative", {"anchor": "zero"}),
     "relative, terminal": ("relative", {"anchor": "terminal"}),

@@ -6,6 +6,7 @@ from torch import Tensor
 from relval.relative import (
     LinearDelta,
     Trajectories,
+    constant_part,
     gae,
     gauge_slope,
     minvar_offset,
@@ -97,6 +98,17 @@ def test_offsets_undo_any_constant(traj: Trajectories, gamma: float, lam: float)
             terminal_offset(traj, v, gamma=gamma, decay=lam) for v in (values, values + 40)
         )
         assert_close(one, other + 40, 1e-9)
+
+
+@given(trajectories(), discounts, discounts)
+def test_the_part_that_a_constant_explains_is_what_the_best_one_removes(
+    traj: Trajectories, gamma: float, lam: float
+) -> None:
+    values = random_scores(traj)
+    before = gae(traj, values, gamma=gamma, lam=lam)
+    offset = minvar_offset(traj, values, gamma=gamma, lam=lam)
+    after = gae(traj, values + offset, gamma=gamma, lam=lam)
+    assert_close(constant_part(traj, before, gamma=gamma, lam=lam), before - after, 1e-9)
 
 
 def test_bad_input_is_refused_with_a_reason() -> None:

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import assume, given
@@ -8,6 +10,7 @@ from relval.relative import (
     LinearDelta,
     Trajectories,
     all_pairs_loss,
+    lambda_targets,
     n_step_targets,
     pair_loss,
     sample_pairs,
@@ -25,11 +28,16 @@ def brute_force_loss(
     *,
     n: int,
     gamma: float,
+    lam: float = 1.0,
     both_terminal: BothTerminal = "zero",
 ) -> Tensor:
     a, b = torch.meshgrid(i, i, indexing="ij")
-    delta = LinearDelta(old)
-    target = n_step_targets(delta, traj, a, b, n=n, gamma=gamma, both_terminal=both_terminal)
+    targets = partial(
+        n_step_targets, LinearDelta(old), traj, a, b, gamma=gamma, both_terminal=both_terminal
+    )
+    target = lam ** (n - 1) * targets(n=n)
+    for shorter in range(1, n):
+        target += (1 - lam) * lam ** (shorter - 1) * targets(n=shorter)
     return pair_loss(scores[:, None] - scores[None, :], target)
 
 
@@ -37,11 +45,12 @@ def brute_force_loss(
     trajectories(),
     st.integers(1, 9),
     discounts,
+    discounts,
     st.sampled_from(["zero", "derived"]),
     st.integers(0, 2**32),
 )
 def test_all_pairs_loss_and_its_gradient_equal_brute_force(
-    traj: Trajectories, n: int, gamma: float, rule: BothTerminal, seed: int
+    traj: Trajectories, n: int, gamma: float, lam: float, rule: BothTerminal, seed: int
 ) -> None:
     valid = traj.transitions
     assume(len(valid) > 0)
@@ -50,7 +59,7 @@ def test_all_pairs_loss_and_its_gradient_equal_brute_force(
     scores = torch.randn(len(i), dtype=torch.float64, generator=generator, requires_grad=True)
     old = random_scores(traj)
     loss, expected = (
-        compute(scores, old, traj, i, n=n, gamma=gamma, both_terminal=rule)
+        compute(scores, old, traj, i, n=n, gamma=gamma, lam=lam, both_terminal=rule)
         for compute in (all_pairs_loss, brute_force_loss)
     )
     assert_close(loss, expected)
@@ -81,6 +90,19 @@ def test_all_pairs_loss_is_accurate_in_float32_under_an_offset(offset: float) ->
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(exact.item(), rel=1e-6)
     assert_close(gradient.double(), exact_gradient, tolerance=1e-8)
+
+
+@given(trajectories(), discounts, discounts)
+def test_all_pairs_loss_over_the_whole_rollout_has_lambda_targets(
+    traj: Trajectories, gamma: float, lam: float
+) -> None:
+    i = traj.transitions
+    assume(len(i) > 0)
+    old = random_scores(traj)
+    a, b = torch.meshgrid(i, i, indexing="ij")
+    target = lambda_targets(LinearDelta(old), traj, a, b, gamma=gamma, lam=lam)
+    loss = all_pairs_loss(old[i], old, traj, i, n=traj.steps, gamma=gamma, lam=lam)
+    assert_close(loss, pair_loss(old[a] - old[b], target))
 
 
 def test_all_pairs_loss_of_one_transition_is_zero() -> None:

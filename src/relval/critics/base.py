@@ -8,7 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from relval.relative import Delta, LinearDelta, Trajectories, gauge_slope
+from relval.relative import Delta, LinearDelta, Trajectories, constant_part
 
 Prepared = TypeVar("Prepared")
 """What a critic makes of a rollout, once."""
@@ -141,13 +141,9 @@ def moments(advantages: Tensor) -> dict[str, Tensor]:
 def estimated_constant(
     traj: Trajectories, advantages: Tensor, *, gamma: float, lam: float
 ) -> dict[str, Tensor]:
-    """Mean and spread of B, what a wrong constant of all values adds to advantages (Lemma 3.2).
-
-    Estimated as the part of the advantages, `[T * N]`, that `gauge_slope` explains.
-    """
-    slope = gauge_slope(traj, gamma=gamma, lam=lam).flatten()
-    weight = (slope * advantages).sum() / slope.square().sum().clamp(min=1e-12)
-    constant = weight * slope[traj.transitions]
+    """Mean and spread of `constant_part` in advantages, `[T * N]`."""
+    grid = advantages.view_as(traj.rewards)
+    constant = constant_part(traj, grid, gamma=gamma, lam=lam).flatten()[traj.transitions]
     return {
         "trajectory_constant_mean": constant.mean(),
         "trajectory_constant_spread": constant.std(correction=0),

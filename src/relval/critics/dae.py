@@ -62,7 +62,6 @@ class DAECritic(Critic[_Prepared]):
         """What each segment bootstraps from, and the behaviour policy to centre with."""
         traj = rollout.traj
         first = traj.states[:-1].flatten()
-        last = first + (traj.remaining - 1).clamp(min=0) * traj.envs
         following = torch.where(traj.terminated, 0, rollout.memory[traj.successor]).flatten()
         return _Prepared(
             probabilities=rollout.policy_outputs.softmax(-1),
@@ -70,7 +69,7 @@ class DAECritic(Critic[_Prepared]):
             rewards=traj.rewards.flatten(),
             start=first - traj.elapsed * traj.envs,
             remaining=traj.remaining,
-            tail=gamma ** traj.remaining.to(following.dtype) * following[last],
+            tail=gamma ** traj.remaining.to(following.dtype) * following[traj.last],
             gamma=gamma,
         )
 

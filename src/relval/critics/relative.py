@@ -32,13 +32,14 @@ from relval.relative import (
     lambda_targets,
     minvar_offset,
     n_step_targets,
-    one_step_targets,
     pair_loss,
     ranked_values,
     telescoped_values,
     terminal_offset,
 )
 from relval.relative.targets import BothTerminal
+
+Anchor = Literal["zero", "rank", "terminal", "minvar"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class RelativeConfig(CriticConfig):
     """λ of λ-return targets."""
     both_terminal: BothTerminal = "zero"
     """What two terminal successors differ by: nothing, or what Eq. 20 derives."""
-    anchor: Literal["zero", "rank", "terminal", "minvar"] = "rank"
+    anchor: Anchor = "rank"
     """Where relative values start: at zero, or ranked by their start states (Sec. 4). Or beyond the
     paper, with one constant for all: what returns before terminations tell, or what makes
     advantages smallest."""
@@ -121,13 +122,9 @@ class RelativeCritic(Critic[_Prepared]):
 
     @property
     def in_closed_form(self) -> bool:
-        """Whether the mean over all pairs needs no pairs: linear, unclipped, n-step targets."""
-        return (
-            self.config.pairs == "all"
-            and self.config.head == "linear"
-            and self.config.clip is None
-            and self.config.target != "lambda"
-        )
+        """Whether the mean over all pairs needs no pairs: where it is linear and unclipped."""
+        config = self.config
+        return config.pairs == "all" and config.head == "linear" and config.clip is None
 
     @property
     def static(self) -> bool:
@@ -144,21 +141,21 @@ class RelativeCritic(Critic[_Prepared]):
         old = self.delta(rollout.memory)
         with torch.no_grad():
             values = self._anchored_values(old, traj, gamma=gamma, lam=lam)
-        n = 1 if config.target == "one-step" else config.n
+        rule, target_lam = config.both_terminal, 1.0
         if config.target == "lambda":
-            targets = partial(lambda_targets, old, traj, lam=config.target_lam)
-        elif n == 1:
-            targets = partial(one_step_targets, old, traj)
+            n, target_lam = traj.steps, config.target_lam
+            targets = partial(lambda_targets, lam=target_lam)
         else:
-            targets = partial(n_step_targets, old, traj, n=n)
+            n = 1 if config.target == "one-step" else config.n
+            targets = partial(n_step_targets, n=n)
         return _Prepared(
             old=old,
-            targets=partial(targets, gamma=gamma, both_terminal=config.both_terminal),
+            targets=partial(targets, old, traj, gamma=gamma, both_terminal=rule),
             advantages=gae(
                 traj if config.mask_terminal else _going_on(traj), values, gamma=gamma, lam=lam
             ).flatten(),
             all_pairs=AllPairs(
-                rollout.memory, traj, n=n, gamma=gamma, both_terminal=config.both_terminal
+                rollout.memory, traj, n=n, gamma=gamma, lam=target_lam, both_terminal=rule
             )
             if self.in_closed_form
             else None,
@@ -264,13 +261,8 @@ class RelativeCritic(Critic[_Prepared]):
 
 def _going_on(traj: Trajectories) -> Trajectories:
     """The same with nothing terminal: what ends is cut off, and its successor has a value."""
-    return Trajectories(
-        traj.rewards,
-        torch.zeros_like(traj.terminated),
-        traj.terminated | traj.truncated,
-        traj.successor,
-        traj.valid,
-        num_states=traj.num_states,
+    return traj.changed(
+        terminated=torch.zeros_like(traj.terminated), truncated=traj.terminated | traj.truncated
     )
 
 

@@ -4,23 +4,22 @@ All is measured with the parameters of one trained run, on rollouts that it coll
 nothing differs but what is compared.
 """
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from relval.critics.base import estimated_constant
-from relval.critics.relative import RelativeCritic
+from relval.critics.relative import Anchor, RelativeCritic
+from relval.experiments.results import write_csv
 from relval.ppo import Agent, Collected
 from relval.runs import Run
 from relval.runs import checkpoint as checkpoints
 from relval.runs.trainer import Trainer
 
-ANCHORS = ("zero", "rank", "terminal", "minvar")
 PAIRS = ("random", "biased", "all")
 _ENCODED = 128
 """States that a minibatch encodes, whatever its pairs."""
@@ -65,7 +64,7 @@ def measure(run: Run, *, rollouts: int = 50) -> list[Noise]:
         raise ValueError(f"rollouts must be at least 2, or there is no variance, got {rollouts}")
     agent, collected = _collect(run, rollouts)
     return [
-        *(_under_anchor(run, agent, collected, anchor) for anchor in ANCHORS),
+        *(_under_anchor(run, agent, collected, anchor) for anchor in get_args(Anchor)),
         *(_with_pairs(run, agent, collected, pairs) for pairs in PAIRS),
     ]
 
@@ -73,10 +72,7 @@ def measure(run: Run, *, rollouts: int = 50) -> list[Noise]:
 def write(rows: Iterable[Noise], path: Path) -> None:
     """Writes what was measured, as CSV."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([field.name for field in fields(Noise)])
-        writer.writerows(astuple(row) for row in rows)
+    write_csv(path, Noise, rows)
 
 
 def show(rows: Iterable[Noise]) -> None:

@@ -161,9 +161,9 @@ def gather(suite: Suite, out: Path) -> Results:
 
 def write(results: Results, out: Path) -> None:
     """Writes all of it but the suite, which a sweep writes when it begins."""
-    _write_csv(out / "scores.csv", Score, results.scores)
-    _write_csv(out / "curves.csv", Point, results.curves)
-    _write_csv(out / "diagnostics.csv", Diagnosis, results.diagnoses)
+    write_csv(out / "scores.csv", Score, results.scores)
+    write_csv(out / "curves.csv", Point, results.curves)
+    write_csv(out / "diagnostics.csv", Diagnosis, results.diagnoses)
     _write_json(out / "settings.json", results.settings)
     _write_json(out / "provenance.json", results.provenance)
 
@@ -290,7 +290,8 @@ def _read_stored(suite: Suite, out: Path) -> Results:
     )
 
 
-def _write_csv(path: Path, kind: type, rows: Iterable[Any]) -> None:
+def write_csv(path: Path, kind: type, rows: Iterable[Any]) -> None:
+    """Writes instances of a dataclass, a row for each."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([field.name for field in fields(kind)])

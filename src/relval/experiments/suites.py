@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from relval._names import check_name
+from relval.critics.relative import Anchor
 from relval.envs.atari.names import PAPER_GAMES
 from relval.experiments.scores import read_table
 from relval.preferences import PreferenceConfig
@@ -119,10 +120,9 @@ DAE = Variant("dae", "dae")
 _ABLATED_GAMES = tuple(row["game"] for row in read_table("paper_pair_sampling_ablation.csv"))
 _ATARI_STEPS = 10_000_000
 """The paper's 40M frames."""
-
-
-_ANCHORS = ("zero", "rank", "terminal", "minvar")
+_ANCHORS = get_args(Anchor)
 _GAUGES = (0, 10, 100, 1000)
+_LAMBDA_ALL = {"target": "lambda", "pairs": "all", "clip": None}
 
 
 def _anchored(anchor: str) -> Variant:
@@ -199,12 +199,14 @@ SUITES: dict[str, Suite] = {
         variants=(
             Variant("absolute", "absolute", preset="relval"),
             _candidate("relval"),
-            _candidate("weight-0.1", coefficient=0.1),
-            _candidate("terminal", anchor="terminal"),
-            _candidate("terminal-0.1", anchor="terminal", coefficient=0.1),
-            _candidate("minvar", anchor="minvar"),
-            _candidate("all-pairs", pairs="all", clip=None),
             _candidate("lambda", target="lambda"),
+            _candidate("lambda-all", **_LAMBDA_ALL),
+            _candidate("lambda-all-0.1", **_LAMBDA_ALL, coefficient=0.1),
+            _candidate("lambda-all-terminal", **_LAMBDA_ALL, anchor="terminal"),
+            _candidate(
+                "lambda-all-terminal-0.1", **_LAMBDA_ALL, anchor="terminal", coefficient=0.1
+            ),
+            _candidate("lambda-all-minvar-0.1", **_LAMBDA_ALL, anchor="minvar", coefficient=0.1),
         ),
         seeds=(1, 2, 3),
         total_steps=1_500_000,

@@ -8,6 +8,7 @@ Harmeling, ICLR 2026). Everything is time-major, `[T, N]`; states and transition
 from relval.relative.advantages import gae as gae
 from relval.relative.advantages import gauge_slope as gauge_slope
 from relval.relative.advantages import trajectory_constant as trajectory_constant
+from relval.relative.anchors import constant_part as constant_part
 from relval.relative.anchors import minvar_offset as minvar_offset
 from relval.relative.anchors import terminal_offset as terminal_offset
 from relval.relative.bellman import DiscountedPairwiseBellman as DiscountedPairwiseBellman

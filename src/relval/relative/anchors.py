@@ -31,10 +31,8 @@ def terminal_offset(traj: Trajectories, values: Tensor, *, gamma: float, decay: 
     """
     check_unit_interval("decay", decay)
     lacking = gae(traj, values, gamma=gamma, lam=1.0).flatten()  # G − V(s), if it terminates
-    distance = (traj.remaining - 1).clamp(min=0)
-    last = traj.states[:-1].flatten() + distance * traj.envs
-    terminates = (traj.terminated & traj.valid).flatten()[last]
-    weights = torch.where(terminates, decay ** distance.to(lacking), 0)
+    terminates = (traj.terminated & traj.valid).flatten()[traj.last]
+    weights = torch.where(terminates, decay ** (traj.remaining - 1).to(lacking), 0)
     return (weights * lacking).sum() / weights.sum()
 
 
@@ -53,7 +51,29 @@ def minvar_offset(traj: Trajectories, values: Tensor, *, gamma: float, lam: floa
     Returns:
       A scalar; 0 where no constant changes an advantage, that is γ = 1 and nothing terminates.
     """
+    advantages = gae(traj, values, gamma=gamma, lam=lam)
+    return -_fitted(gauge_slope(traj, gamma=gamma, lam=lam), advantages)
+
+
+def constant_part(traj: Trajectories, advantages: Tensor, *, gamma: float, lam: float) -> Tensor:
+    """B, what a wrong constant of all values has added to advantages (Lemma 3.2), estimated.
+
+    The part of the advantages that `gauge_slope` explains; `minvar_offset` is what removes it.
+
+    Args:
+      traj: The rollout.
+      advantages: `[T, N]`.
+      gamma: Discount in [0, 1].
+      lam: λ in [0, 1].
+
+    Returns:
+      B, `[T, N]`, zero in invalid rows.
+    """
     slope = gauge_slope(traj, gamma=gamma, lam=lam)
+    return _fitted(slope, advantages) * slope
+
+
+def _fitted(slope: Tensor, advantages: Tensor) -> Tensor:
+    """The multiple of the slope that is nearest to advantages; 0 where there is no slope."""
     square = slope.square().sum()
-    product = (slope * gae(traj, values, gamma=gamma, lam=lam)).sum()
-    return torch.where(square > 0, -product / square, 0)
+    return torch.where(square > 0, (slope * advantages).sum() / square, 0)

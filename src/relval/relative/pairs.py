@@ -12,7 +12,7 @@ from relval.relative._checks import (
     check_steps,
     check_unit_interval,
 )
-from relval.relative.targets import BothTerminal, check_both_terminal
+from relval.relative.targets import BothTerminal, check_both_terminal, gathered_in_steps
 from relval.relative.trajectories import Trajectories, check_transitions
 
 
@@ -92,12 +92,15 @@ def all_pairs_loss(
     *,
     n: int,
     gamma: float,
+    lam: float = 1.0,
     both_terminal: BothTerminal = "zero",
 ) -> Tensor:
-    """The mean of `pair_loss` over all ordered pairs, for a linear head and n-step targets.
+    """The mean of `pair_loss` over all ordered pairs, for a linear head.
 
     Exactly mean over a, b of (scores_a − scores_b − y(i_a, i_b))², y from `n_step_targets` with
-    Δ = old[·] − old[·], in time and memory O(n B) in place of O(B²).
+    Δ = old[·] − old[·], in time and memory O(n B) in place of O(B²). With `lam` below 1, y is the
+    mean of targets of 1 to n steps, weighted geometrically: `lambda_targets`, where n is as long
+    as the rollout.
 
     Args:
       scores: Current scores of the states of the transitions `i`, `[B]`; the gradient flows through
@@ -107,12 +110,14 @@ def all_pairs_loss(
       i: Transition numbers, `[B]`.
       n: Steps at most, at least 1.
       gamma: Discount in [0, 1].
+      lam: λ in [0, 1]; 1, the default, gives n-step targets.
       both_terminal: As in `one_step_targets`.
 
     Returns:
       A scalar.
     """
-    return AllPairs(old, traj, n=n, gamma=gamma, both_terminal=both_terminal).loss(scores, i)
+    shared = AllPairs(old, traj, n=n, gamma=gamma, lam=lam, both_terminal=both_terminal)
+    return shared.loss(scores, i)
 
 
 class AllPairs:
@@ -125,8 +130,8 @@ class AllPairs:
     and S in the minibatch, and σ the sum of e over A divided by B, their squared errors sum to
     ½ Σ e ∂, with the gradient ∂ = 4/B s e on A and ∂ = 4/B (a e − σ) on C.
 
-    With "zero", two transitions that both terminate at k bootstrap from nothing: their squares are
-    taken of scores − R, R the discounted rewards, in place of e.
+    With "zero", two transitions that both terminate at k have no last bootstrap: their squares are
+    taken of e without it.
 
     The loss is quadratic in the scores. It is expanded around the old ones, where all that depends
     on rewards and bootstraps is constant.
@@ -136,6 +141,7 @@ class AllPairs:
       traj: The rollout.
       n: Steps at most, at least 1.
       gamma: Discount in [0, 1].
+      lam: λ in [0, 1], as in `all_pairs_loss`.
       both_terminal: As in `one_step_targets`.
     """
 
@@ -147,34 +153,26 @@ class AllPairs:
         *,
         n: int,
         gamma: float,
+        lam: float = 1.0,
         both_terminal: BothTerminal = "zero",
     ) -> None:
         check_one_per_state("old", old, traj.num_states)
         check_steps("n", n)
         check_unit_interval("gamma", gamma)
+        check_unit_interval("lam", lam)
         check_both_terminal(both_terminal)
         n = min(n, traj.steps)
         self._traj = traj
         self._old = old.detach()
         self._shared = torch.arange(1, n + 1, device=traj.device)[:, None]  # k, one row each
         self._length = traj.remaining.clamp(max=n)
-
-        # Tables [n, T * N]: of each transition, the errors and rewards that it gathers in k steps.
-        first = traj.states[:-1].flatten()
-        last = first + (self._shared.minimum(self._length) - 1).clamp(min=0) * traj.envs
-        rewards = traj.rewards.flatten()[last]
-        terminated = traj.terminated.flatten()[last]
-        discounts = gamma ** torch.arange(n + 1, device=traj.device, dtype=rewards.dtype)[:, None]
-        within = self._shared <= self._length
-        returns = torch.where(within, discounts[:-1] * rewards, 0).cumsum(0)
         # A constant common to all scores changes no difference but costs digits: take it off first.
         centred = self._old - self._old[: traj.num_states].mean()
-        bootstraps = centred[traj.bootstrap[last]] - torch.where(terminated, rewards, 0)
-        self._unbootstrapped = centred[first] - returns
-        self._errors = self._unbootstrapped - discounts[1:] * bootstraps
-        self._terminal = (
-            terminated & (self._length == self._shared) if both_terminal == "zero" else None
-        )
+        gathered, bootstrap = gathered_in_steps(centred, traj, n=n, gamma=gamma, lam=lam)
+        self._unbootstrapped = centred[traj.states[:-1].flatten()] - gathered
+        self._errors = self._unbootstrapped - bootstrap
+        terminates = traj.terminated.flatten()[traj.last] & (traj.remaining == self._shared)
+        self._terminal = terminates if both_terminal == "zero" else None
 
     def loss(self, scores: Tensor, i: Tensor) -> Tensor:
         """The loss of one minibatch: scores `[B]` of the transitions `i`, `[B]`."""

@@ -15,7 +15,7 @@ from relval.relative._checks import (
     check_steps,
     check_unit_interval,
 )
-from relval.relative.delta import Delta
+from relval.relative.delta import Delta, LinearDelta
 from relval.relative.trajectories import Trajectories, check_transitions
 
 BothTerminal = Literal["zero", "derived"]
@@ -116,7 +116,8 @@ def lambda_targets(
       G_m = r_{i+m} − r_{j+m} + γ ((1 − λ) D_m + λ G_{m+1}),
       G_{K−1} = r_{i+K−1} − r_{j+K−1} + γ D_{K−1},
 
-    with D_m = D(i+m, j+m) as in `one_step_targets`.
+    with D_m = D(i+m, j+m) as in `one_step_targets`; for a `LinearDelta` from sums over all of the
+    rollout, which need no recursion for each pair.
 
     Args:
       delta: Value differences of the behaviour parameters.
@@ -136,6 +137,15 @@ def lambda_targets(
     check_unit_interval("lam", lam)
     rewards = traj.rewards.flatten()
     last = _shared_steps(traj, i, j) - 1
+    if isinstance(delta, LinearDelta):
+        scores = delta.scores - delta.scores[: traj.num_states].mean()
+        gathered, bootstrap = gathered_in_steps(scores, traj, n=traj.steps, gamma=gamma, lam=lam)
+        difference = bootstrap[last, i] - bootstrap[last, j]
+        if both_terminal == "zero":
+            ahead = last * traj.envs
+            terminal = traj.terminated.flatten()
+            difference = torch.where(terminal[i + ahead] & terminal[j + ahead], 0, difference)
+        return gathered[last, i] - gathered[last, j] + difference
     target = torch.zeros_like(rewards[i])
     for m in reversed(range(traj.steps)):
         ahead = last.clamp(max=m) * traj.envs
@@ -177,6 +187,36 @@ def discounted_targets(
     following = torch.where(traj.terminated, 0, values[traj.successor]).flatten()
     discount = _powers(gamma, traj.steps + 1, like=traj.rewards)[last + 1]
     return total + discount * (gamma * following[i] - following[j])
+
+
+def gathered_in_steps(
+    scores: Tensor, traj: Trajectories, *, n: int, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """What goes into a transition's part of λ-return targets of k steps, for k = 1 to n.
+
+    For scores targets separate: y(i, j) = g_i − g_j, where g is the sum of what is returned, at the
+    k that `i` and `j` share.
+
+    Args:
+      scores: One score per state, `[S]`.
+      traj: The rollout.
+      n: Steps at most, from 1 to those of the rollout.
+      gamma: Discount in [0, 1].
+      lam: λ in [0, 1].
+
+    Returns:
+      All but the last bootstrap, and the last bootstrap, `[n, T * N]` each. Rows beyond the end of
+      a transition's segment mean nothing.
+    """
+    step = torch.arange(n, device=traj.device)[:, None]
+    last = traj.states[:-1].flatten() + step.minimum((traj.remaining - 1).clamp(min=0)) * traj.envs
+    rewards = traj.rewards.flatten()[last]
+    terminated = traj.terminated.flatten()[last]
+    following = scores[traj.bootstrap[last]] - torch.where(terminated, rewards, 0)
+    decay = _powers(gamma * lam, n, like=rewards)[:, None]
+    bootstrap = gamma * decay * following
+    earlier = bootstrap.cumsum(0) - bootstrap
+    return (decay * rewards).cumsum(0) + (1 - lam) * earlier, bootstrap
 
 
 def _reward_differences(

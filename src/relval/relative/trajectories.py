@@ -168,6 +168,11 @@ class Trajectories:
         return (self._rows - begins).flatten()
 
     @cached_property
+    def last(self) -> Tensor:
+        """The last transition of each one's segment, `[T * N]`; of an invalid one, itself."""
+        return self.states[:-1].flatten() + (self.remaining - 1).clamp(min=0) * self.envs
+
+    @cached_property
     def bootstrap(self) -> Tensor:
         """The state whose value stands in for a transition's successor, `[T * N]`.
 
@@ -199,12 +204,18 @@ class Trajectories:
         padded = torch.nn.functional.pad(grid, (0, nowhere + 1 - len(grid)))
         return padded.index_put((places,), led_to)[:nowhere]
 
-    def with_rewards(self, rewards: Tensor) -> "Trajectories":
-        """The same with other rewards, `[T, N]`."""
+    def changed(
+        self,
+        *,
+        rewards: Tensor | None = None,
+        terminated: Tensor | None = None,
+        truncated: Tensor | None = None,
+    ) -> "Trajectories":
+        """The same with other rewards or ends, `[T, N]` each."""
         return Trajectories(
-            rewards,
-            self.terminated,
-            self.truncated,
+            self.rewards if rewards is None else rewards,
+            self.terminated if terminated is None else terminated,
+            self.truncated if truncated is None else truncated,
             self.successor,
             None if self._all_valid else self.valid,
             last_valid=self.last_valid,
