@@ -283,6 +283,7 @@ def report(
     csv: bool = False,
     markdown: bool = False,
     latex: bool = False,
+    reach: tuple[float, ...] = (),
 ) -> int:
     """Write one self-contained page about the results of a sweep, finished or not.
 
@@ -293,6 +294,7 @@ def report(
         csv: Write the table of scores beside the page too, as CSV.
         markdown: The same in Markdown.
         latex: The same in LaTeX.
+        reach: Print after how many steps runs first had these scores.
     """
     from relval.experiments import report, tables
 
@@ -313,6 +315,8 @@ def report(
             written[-1].write_text(write(tables.compare(study.results)), encoding="utf-8")
     if study.aggregates:
         print(study)
+    for score in reach:
+        print(tables.reached(study.results, score))
     print(f"written: {', '.join(map(str, written))}")
     return 0
 

@@ -108,6 +108,19 @@ def test_diagnostics_are_means_over_seeds_at_the_end_of_runs() -> None:
     assert tables.diagnosed_markdown(found, "Pong").splitlines()[2].startswith("| dae | 1.5 |")
 
 
+def test_steps_until_a_score_are_those_of_the_first_point_that_has_it() -> None:
+    curves = {1: (0.0, 3.0, 1.0), 2: (-1.0, 1.0, 3.0), 3: (5.0, 5.0, 5.0)}
+    points = [
+        results.Point("Pong", "dae", seed, 100 * (k + 1), score)
+        for seed, scores in curves.items()
+        for k, score in enumerate(scores)
+    ]
+    found = replace(made_up(), curves=tuple(points))
+    assert "| Pong | - | - | 200 (200, 300, 100) |" in tables.reached(found, 3.0)
+    assert "| Pong | - | - | - (-, -, 100) |" in tables.reached(found, 4.0)
+    assert "| Boxing | - | - | - |" in tables.reached(found, 3.0)
+
+
 def test_tables_in_markdown_latex_and_csv() -> None:
     table = a_table((1.0, 2.0, 3.0), (2_500.0,), ())
     margin = 4.303 / math.sqrt(3)

@@ -178,13 +178,19 @@ def test_the_preset_paper_holds_the_printed_numbers() -> None:
     assert (made.critic.pairs, made.critic.same_episode) == ("biased", 0.33)
 
 
-def test_the_preset_relval_differs_from_the_paper_s_in_the_critic_s_coefficient_alone() -> None:
-    ours, printed = (
-        configure("CartPole-v1", "relative", preset=preset) for preset in ("relval", "paper")
-    )
-    assert ours.critic.coefficient == 0.3
-    critic = replace(ours.critic, coefficient=printed.critic.coefficient)
-    assert replace(ours, critic=critic, preset="paper") == printed
+@pytest.mark.parametrize(
+    ("preset", "differences"),
+    [
+        ("paper-fit", {"coefficient": 0.625}),
+        ("relval", {"coefficient": 0.1, "target": "lambda", "pairs": "all", "clip": None}),
+    ],
+)
+def test_presets_differ_from_the_paper_s_in_the_critic_alone(
+    preset: str, differences: dict[str, Any]
+) -> None:
+    printed = configure("CartPole-v1", "relative", preset="paper")
+    ours = configure("CartPole-v1", "relative", preset=preset)
+    assert ours == replace(printed, critic=replace(printed.critic, **differences), preset=preset)
 
 
 @pytest.mark.parametrize(

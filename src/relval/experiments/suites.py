@@ -140,8 +140,8 @@ def _reading(name: str, **changes: dict[str, Any]) -> Variant:
 
 
 def _candidate(name: str, **options: Any) -> Variant:
-    """The preset `relval`, with other settings of the critic."""
-    return Variant(name, "relative", options, preset="relval")
+    """The paper's settings with a smaller weight, and other settings of the critic."""
+    return _reading(name, options={"coefficient": 0.3, **options})
 
 
 SUITES: dict[str, Suite] = {
@@ -158,18 +158,27 @@ SUITES: dict[str, Suite] = {
         ),
     ),
     "atari": Suite(
-        summary="the paper's settings, relval's, and PPO's own critic, on four games",
+        summary="the paper's settings, relval's and PPO's own critic, at full length on four games",
         cites="of Table 1, four games",
         envs=("Pong", "Breakout", "Tennis", "Boxing"),
         variants=(
             Variant("absolute", "absolute", preset="relval"),
-            Variant("paper", "relative", preset="paper"),
+            Variant("cleanrl", "absolute", preset="cleanrl"),
+            _reading("paper"),
+            _reading("weight-0.3", options={"coefficient": 0.3}),
             Variant("relval", "relative", preset="relval"),
         ),
         seeds=(1, 2, 3),
         total_steps=_ATARI_STEPS,
         printed=Printed(
-            "paper_table1_atari.csv", columns={"absolute": "ppo", "paper": "rv", "relval": "rv"}
+            "paper_table1_atari.csv",
+            columns={
+                "absolute": "ppo",
+                "cleanrl": "ppo",
+                "paper": "rv",
+                "weight-0.3": "rv",
+                "relval": "rv",
+            },
         ),
     ),
     "readings": Suite(
@@ -198,7 +207,7 @@ SUITES: dict[str, Suite] = {
         envs=("Pong", "Breakout"),
         variants=(
             Variant("absolute", "absolute", preset="relval"),
-            _candidate("relval"),
+            _candidate("weight-0.3"),
             _candidate("lambda", target="lambda"),
             _candidate("lambda-all", **_LAMBDA_ALL),
             _candidate("lambda-all-0.1", **_LAMBDA_ALL, coefficient=0.1),
@@ -282,6 +291,19 @@ SUITES: dict[str, Suite] = {
         variants=(ABSOLUTE, RELATIVE, DISCOUNTED, DAE),
         seeds=(1, 2, 3),
         total_steps=1_000_000,
+    ),
+    "pairs": Suite(
+        summary="sampled pairs and all of them, with targets of five steps and λ-returns",
+        envs=("MinAtar/Breakout", "MinAtar/Asterix", "Acrobot-v1", "Pendulum-v1"),
+        variants=(
+            ABSOLUTE,
+            Variant("sampled", "relative", {"target": "n-step", "pairs": "biased"}),
+            Variant("all", "relative", {"target": "n-step", "pairs": "all"}),
+            Variant("lambda-sampled", "relative", {"target": "lambda", "pairs": "biased"}),
+            Variant("lambda-all", "relative", {"target": "lambda", "pairs": "all"}),
+        ),
+        seeds=tuple(range(1, 6)),
+        total_steps=300_000,
     ),
     "anchors": Suite(
         summary="where relative values start, on tasks with negative and with positive values",

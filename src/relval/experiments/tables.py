@@ -142,6 +142,32 @@ def diagnosed_markdown(results: Results, game: str) -> str:
     return "\n".join([_line(header), "|---" * len(header) + "|", *map(_line, rows)]) + "\n"
 
 
+def reached(results: Results, score: float) -> str:
+    """After how many steps runs first had a score, in Markdown, as exactly as curves are stored."""
+    first: dict[tuple[str, str, int], int | None] = {}
+    for point in results.curves:
+        run = point.env, point.variant, point.seed
+        if first.setdefault(run) is None and point.score >= score:
+            first[run] = point.step
+    lines = [_line(["", *results.variants]), "|---" * (len(results.variants) + 1) + "|"]
+    for game in results.games:
+        cells = [
+            _first_steps([step for (*of, _), step in first.items() if of == [game, variant]])
+            for variant in results.variants
+        ]
+        lines.append(_line([game, *cells]))
+    return "\n".join([*lines, "", f"Steps until a score of {score:g}: mean (seeds)."]) + "\n"
+
+
+def _first_steps(steps: Sequence[int | None]) -> str:
+    """Their mean and the single ones; no mean where one never came."""
+    known = [step for step in steps if step is not None]
+    if not known:
+        return "-"
+    mean = f"{statistics.fmean(known):,.0f}" if len(known) == len(steps) else "-"
+    return f"{mean} ({', '.join('-' if step is None else f'{step:,}' for step in steps)})"
+
+
 def latex(table: Comparison) -> str:
     """The table as a LaTeX `tabular`, the best in bold; it needs the package booktabs."""
     rows = [" & ".join(["", *table.variants]) + r" \\ \midrule"]
