@@ -283,6 +283,7 @@ def report(
     csv: bool = False,
     markdown: bool = False,
     latex: bool = False,
+    picture: Path | None = None,
     reach: tuple[float, ...] = (),
 ) -> int:
     """Write one self-contained page about the results of a sweep, finished or not.
@@ -294,6 +295,7 @@ def report(
         csv: Write the table of scores beside the page too, as CSV.
         markdown: The same in Markdown.
         latex: The same in LaTeX.
+        picture: Draw the learning curves to this file too, a .png, .svg or .pdf.
         reach: Print after how many steps runs first had these scores.
     """
     from relval.experiments import report, tables
@@ -313,6 +315,9 @@ def report(
         if wanted:
             written.append(out.with_suffix(suffix))
             written[-1].write_text(write(tables.compare(study.results)), encoding="utf-8")
+    if picture is not None:
+        report.draw(study, picture)
+        written.append(picture)
     if study.aggregates:
         print(study)
     for score in reach:

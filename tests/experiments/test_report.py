@@ -1,5 +1,6 @@
 """The page about a sweep's results, read in a real browser."""
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from relval import cli
-from relval.experiments.report import report, report_paper, study
+from relval.experiments.report import draw, report, report_paper, study
 from tests.browser import Page, browser
 from tests.experiments.studies import GAMES, SUITE, made_up, store
 
@@ -153,7 +154,9 @@ def test_the_command_writes_the_page_and_tables(
     store(made_up(), tmp_path / "a-study")
     out = tmp_path / "deep" / "page.html"
     words = ["relval", "report", str(tmp_path / "a-study"), "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", [*words, "--csv", "--markdown", "--latex"])
+    picture = out.with_suffix(".svg")
+    wanted = ["--csv", "--markdown", "--latex", "--picture", str(picture), "--reach", "9"]
+    monkeypatch.setattr(sys, "argv", [*words, *wanted])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 0
@@ -161,11 +164,26 @@ def test_the_command_writes_the_page_and_tables(
         "page.html",
         "page.csv",
         "page.md",
+        "page.svg",
         "page.tex",
     }
     printed = capsys.readouterr().out
     assert "IQM: absolute" in printed
     assert "95% intervals of 10 seeds cover the truth" in printed
+    assert "Steps until a score of 9: mean (seeds)." in printed
+
+
+def test_a_picture_has_every_game_that_was_played_and_every_variant(tmp_path: Path) -> None:
+    found = study.Study(made_up(without=("Pong", "Boxing/dae")))
+    draw(found, tmp_path / "picture.svg")
+    drawn = (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    texts = set(re.findall(r"<text[^>]*>([^<]*)</text>", drawn))
+    assert {"Breakout", "Boxing", "absolute", "relative", "dae"} <= texts
+    assert "Pong" not in texts
+    with pytest.raises(ValueError, match=r"a picture is one of \.png, \.svg, \.pdf, got 'x\.gif'"):
+        draw(found, Path("x.gif"))
+    with pytest.raises(ValueError, match="no curves to draw"):
+        draw(study.Study(made_up(without=GAMES)), tmp_path / "none.svg")
 
 
 @pytest.mark.parametrize("words", [[], ["somewhere", "--paper"]])

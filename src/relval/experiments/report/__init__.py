@@ -5,6 +5,7 @@ from pathlib import Path
 from relval._page import write
 from relval.experiments import results, tables
 from relval.experiments.report.page import render, render_printed
+from relval.experiments.report.picture import draw as draw
 from relval.experiments.report.study import Study
 from relval.experiments.suites import SUITES
 
