@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -65,6 +66,8 @@ def _numbers(text: str) -> list[int]:
         if not (first.isdigit() and (last or first).isdigit()):
             raise ValueError(f"--seeds must look like 1-4 or 1,2,5, got {text!r}")
         numbers += range(int(first), int(last or first) + 1)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"--seeds must name at least one seed, and none twice, got {text!r}")
     return numbers
 
 
@@ -137,19 +140,26 @@ def evaluate(
     return 0
 
 
-def video(run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 0) -> int:
+def video(
+    run: tyro.conf.Positional[Path],
+    out: Path | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+) -> int:
     """Play one episode with a run's newest checkpoint, and write it as an animated GIF.
 
     Args:
         run: The run's folder.
         out: The file; by default video.gif in the run's folder.
         seed: Of the environment.
+        deterministic: Take the likeliest action in place of drawing one.
     """
     from relval.runs import load, record
 
     path = out or run / "video.gif"
-    score, frames = record(load(run), path, seed=seed)
-    print(f"score {score:,.2f} in {frames:,} frames: {path}")
+    film = record(load(run), path, seed=seed, deterministic=deterministic)
+    cut = "" if film.whole else ", where the episode had not ended"
+    print(f"score {film.score:,.2f} in {film.frames:,} frames{cut}: {path}")
     return 0
 
 
@@ -419,6 +429,7 @@ def main() -> None:
         return
     # Threads that spin while they wait take the cores that those they wait for need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what schedulers send, as Ctrl-C
     try:
         if sys.argv[1:2] == ["train"]:
             status = train()

@@ -16,6 +16,7 @@ from relval.relative import (
     Trajectories,
     gae,
     lambda_targets,
+    mean_offset,
     minvar_offset,
     n_step_targets,
     one_step_targets,
@@ -35,6 +36,10 @@ ANCHORS: dict[Any, Callable[[Delta, Trajectories], Tensor]] = {
     "terminal": lambda delta, traj: (
         ranked_values(delta, traj)
         + terminal_offset(traj, ranked_values(delta, traj), gamma=GAMMA, decay=LAM)
+    ),
+    "mean": lambda delta, traj: (
+        ranked_values(delta, traj)
+        + mean_offset(traj, ranked_values(delta, traj), gamma=GAMMA, lam=LAM)
     ),
     "minvar": lambda delta, traj: (
         ranked_values(delta, traj)
@@ -184,6 +189,33 @@ def test_the_target_is_the_one_asked_for(
         assert_same_loss(case, case.evaluate(minibatch).loss, expected)
 
 
+@pytest.mark.parametrize("pairs", ["biased", "all"])
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("clip", [None, 0.15])
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_differences_of_returns_are_those_of_anchored_values(
+    anchor: Any, clip: float | None, head: Any, pairs: Any
+) -> None:
+    config = RelativeConfig(
+        target="returns", anchor=anchor, pairs=pairs, clip=clip, head=head, target_lam=0.7
+    )
+    case = Case(config)
+    old = frozen(case)
+    with torch.no_grad():
+        values = ANCHORS[anchor](old, case.traj)
+        returns = (
+            gae(case.traj, values, gamma=GAMMA, lam=0.7).flatten()
+            + values[: case.traj.rewards.numel()]
+        )
+    case.learn_something()
+    for minibatch in case.minibatches():
+        i, j = learned_pairs(minibatch, pairs)
+        expected = pair_loss(
+            differences(case, i, j), returns[i] - returns[j], old=old(i, j), clip=clip
+        )
+        assert_same_loss(case, case.evaluate(minibatch).loss, expected)
+
+
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("clip", [None, 0.15])
 def test_partners_of_the_minibatch_are_each_of_it_once(head: Any, clip: float | None) -> None:
@@ -308,14 +340,32 @@ def test_the_anchors_differ() -> None:
 def test_the_terminal_anchor_keeps_its_offset_where_nothing_terminates() -> None:
     config = RelativeConfig(anchor="terminal", normalise_advantages=False)
     case = Case(config)
-    offset = case.critic.state_dict()["last_offset"].clone()
+    offset = case.critic.state_dict()["offset"].clone()
     assert offset != 0
     traj = case.traj
     endless = traj.changed(terminated=torch.zeros_like(traj.terminated))
     later = case.critic.prepare(replace(case.rollout, traj=endless), gamma=GAMMA, lam=LAM)
     expected = gae(endless, case.rollout.memory + offset, gamma=GAMMA, lam=LAM).flatten()
     torch.testing.assert_close(later.advantages, expected)
-    assert torch.equal(case.critic.state_dict()["last_offset"], offset)
+    assert torch.equal(case.critic.state_dict()["offset"], offset)
+
+
+def test_the_constant_of_the_mean_is_an_average_over_rollouts() -> None:
+    """Of the first ones all count alike, and later the newest as the rate says."""
+    config = RelativeConfig(anchor="mean", offset_rate=0.3, normalise_advantages=False)
+    case = Case(config)
+    single = float(mean_offset(case.traj, case.rollout.memory, gamma=GAMMA, lam=LAM))
+    expected = single
+    assert float(case.critic.state_dict()["offset"]) == pytest.approx(single)
+    for shift, weight in ((2.0, 1 / 2), (5.0, 1 / 3), (-1.0, 0.3), (4.0, 0.3)):
+        shifted = replace(case.rollout, memory=case.rollout.memory - shift)
+        prepared = case.critic.prepare(shifted, gamma=GAMMA, lam=LAM)
+        expected += weight * (single + shift - expected)
+        assert float(case.critic.state_dict()["offset"]) == pytest.approx(expected)
+        values = shifted.memory + expected
+        torch.testing.assert_close(
+            prepared.advantages, gae(case.traj, values, gamma=GAMMA, lam=LAM).flatten()
+        )
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)
@@ -333,7 +383,7 @@ def test_in_another_gauge_differences_are_the_same_and_advantages_as_anchored(an
         torch.testing.assert_close(one.target, other.target)
     gained = (shifted.advantages() - plain.advantages()).view(12, 4)
     constant = trajectory_constant(gauge, 12, gamma=GAMMA, lam=LAM)
-    expected = torch.zeros_like(constant) if anchor == "minvar" else constant
+    expected = torch.zeros_like(constant) if anchor in ("mean", "minvar") else constant
     torch.testing.assert_close(gained, expected[:, None].expand(12, 4))
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from relval._statistics import mean_and_margin
 from relval.experiments.report import report
-from relval.experiments.statistics import mean_and_margin
 from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, SUITES, Suite, Variant, suite
 from relval.experiments.sweep import sweep
 from relval.runs import configure, load

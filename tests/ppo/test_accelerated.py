@@ -47,6 +47,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "relative, zero": ("relative", {"anchor": "zero"}),
     "relative, terminal": ("relative", {"anchor": "terminal"}),
     "relative, minvar": ("relative", {"anchor": "minvar"}),
+    "relative, mean, returns": (
+        "relative",
+        {"anchor": "mean", "target": "returns", "pairs": "all", "clip": None},
+    ),
     "relative, mlp": ("relative", {"head": "mlp", "anchor": "zero"}),
     "relative, refreshed": ("relative", {"refresh_targets": True}),
     "relative, minibatch": ("relative", {"pairs": "random", "partners": "minibatch"}),

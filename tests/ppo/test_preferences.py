@@ -110,17 +110,16 @@ def test_the_model_learns_what_the_teacher_prefers() -> None:
 def test_a_run_that_learns_from_comparisons_resumes_where_it_was(
     env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preferences = PreferenceConfig(comparisons=4, segment=3, batches=2)
-    config = small(env, preferences=preferences)
+    config = small(env, preferences={"comparisons": 4, "segment": 3, "batches": 2})
     train(config, tmp_path / "whole", quiet=True)
     train_until(monkeypatch, config, tmp_path / "resumed", update=9)
-    assert load(tmp_path / "resumed").config.preferences == preferences
+    assert load(tmp_path / "resumed").config.preferences == config.preferences
     resume(tmp_path / "resumed", quiet=True)
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
 
 def test_scores_are_those_of_true_rewards() -> None:
-    config = small("CartPole-v1", preferences=PreferenceConfig(comparisons=4, segment=3))
+    config = small("CartPole-v1", preferences={"comparisons": 4, "segment": 3})
     trainer = Trainer(config)
     for _ in range(4):
         metrics, _, episodes = trainer.iterate()
@@ -132,4 +131,4 @@ def test_scores_are_those_of_true_rewards() -> None:
 
 def test_a_segment_longer_than_a_rollout_is_refused() -> None:
     with pytest.raises(ValueError, match=r"preferences\.segment must be at most 16"):
-        small("CartPole-v1", preferences=PreferenceConfig(comparisons=1))
+        small("CartPole-v1", preferences={"comparisons": 1})

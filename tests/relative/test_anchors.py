@@ -9,6 +9,7 @@ from relval.relative import (
     constant_part,
     gae,
     gauge_slope,
+    mean_offset,
     minvar_offset,
     ranked_values,
     terminal_offset,
@@ -88,11 +89,40 @@ def test_no_other_constant_makes_advantages_smaller(
 
 
 @given(trajectories(), discounts, discounts)
+def test_advantages_can_be_centred_by_a_constant(
+    traj: Trajectories, gamma: float, lam: float
+) -> None:
+    values = random_scores(traj)
+    offset = mean_offset(traj, values, gamma=gamma, lam=lam)
+    centred = gae(traj, values + offset, gamma=gamma, lam=lam).sum()
+    if bool(gauge_slope(traj, gamma=gamma, lam=lam).any()):
+        assert_close(centred, torch.zeros_like(centred), 1e-9)
+    else:
+        assert float(offset) == 0
+
+
+def test_of_random_ends_only_the_mean_tells_the_constant() -> None:
+    """Each step gives 1 and is the last with probability 0.1. Paths that have ended had bad luck.
+
+    `terminal` sees only these, and `minvar` them most: with true values both find these too high.
+    """
+    gamma, lam = 0.99, 0.95
+    generator = torch.Generator().manual_seed(0)
+    over = torch.rand(128, 4_000, generator=generator) < 0.1
+    traj = Trajectories(torch.ones(over.shape, dtype=torch.float64), over)
+    values = torch.full((traj.num_states,), 1 / (1 - 0.9 * gamma), dtype=torch.float64)
+    assert float(mean_offset(traj, values, gamma=gamma, lam=lam)) == pytest.approx(0, abs=0.1)
+    assert float(minvar_offset(traj, values, gamma=gamma, lam=lam)) < -1
+    assert float(terminal_offset(traj, values, gamma=gamma, decay=lam)) < -1
+
+
+@given(trajectories(), discounts, discounts)
 def test_offsets_undo_any_constant(traj: Trajectories, gamma: float, lam: float) -> None:
     values = random_scores(traj)
     if bool(gauge_slope(traj, gamma=gamma, lam=lam).any()):
-        one, other = (minvar_offset(traj, v, gamma=gamma, lam=lam) for v in (values, values + 40))
-        assert_close(one, other + 40, 1e-9)
+        for offset in (mean_offset, minvar_offset):
+            one, other = (offset(traj, v, gamma=gamma, lam=lam) for v in (values, values + 40))
+            assert_close(one, other + 40, 1e-9)
     if terminating(traj):
         one, other = (
             terminal_offset(traj, v, gamma=gamma, decay=lam) for v in (values, values + 40)

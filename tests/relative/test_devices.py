@@ -40,6 +40,8 @@ def everything(traj: rv.Trajectories, scores: Tensor) -> dict[str, Tensor]:
         "gae": rv.gae(traj, scores, gamma=0.99, lam=0.95),
         "slope": rv.gauge_slope(traj, gamma=0.99, lam=0.95),
         "terminal": rv.terminal_offset(traj, scores, gamma=0.99, decay=0.9),
+        "mean": rv.mean_offset(traj, scores, gamma=0.99, lam=0.95),
+        "returns": rv.lambda_returns(traj, scores, gamma=0.99, lam=0.95),
         "minvar": rv.minvar_offset(traj, scores, gamma=0.99, lam=0.95),
         "constant": rv.constant_part(traj, traj.rewards, gamma=0.99, lam=0.95),
         "pair loss": rv.pair_loss(old + 1, old, old=old, clip=0.15),

@@ -69,9 +69,9 @@ def test_games_are_played_to_their_end(breakout: Run, tmp_path: Path) -> None:
 
 
 def test_a_video_is_in_colour_and_in_the_screens_size(breakout: Run, tmp_path: Path) -> None:
-    score, frames = record(breakout, tmp_path / "video.gif", max_steps=50)
-    assert score >= 0
-    assert frames == 51
+    film = record(breakout, tmp_path / "video.gif", max_steps=50)
+    assert film.score >= 0
+    assert film.frames == 51
     with Image.open(tmp_path / "video.gif") as picture:
         assert picture.size == (160, 210)
         red, _, blue = np.moveaxis(np.asarray(picture.convert("RGB")), -1, 0)

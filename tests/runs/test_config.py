@@ -2,6 +2,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import yaml
 
@@ -150,6 +152,18 @@ def test_every_preset_makes_a_run(preset: str, critic: str) -> None:
         trainer.envs.close()
 
 
+class Shown(gym.Env[Any, Any]):
+    """An environment of somebody else."""
+
+    def __init__(self, **options: Any) -> None:
+        self.observation_space = gym.spaces.Box(0, 255, options["shape"], np.uint8)
+        self.action_space = gym.spaces.Discrete(2)
+
+
+gym.register("Pictures-v0", Shown, kwargs={"shape": (8, 8, 3)})
+gym.register("Numbers-v0", Shown, kwargs={"shape": (8,)})
+
+
 @pytest.mark.parametrize(
     ("env", "preset"),
     [
@@ -159,6 +173,9 @@ def test_every_preset_makes_a_run(preset: str, critic: str) -> None:
         ("Pendulum-v1", "pendulum"),
         ("MountainCarContinuous-v0", "pendulum"),
         ("HalfCheetah-v5", "mujoco"),
+        ("Pong", "relval"),
+        ("tests.runs.test_config:Pictures-v0", "relval"),
+        ("tests.runs.test_config:Numbers-v0", "classic"),
     ],
 )
 def test_an_environment_gets_the_preset_that_suits_it(env: str, preset: str) -> None:

@@ -104,6 +104,12 @@ def interrupt(env: str, folder: Path) -> list[Ended]:
     return [signalled(signal.SIGINT, lambda: has_rows(folder), *arguments)]
 
 
+def terminate(env: str, folder: Path) -> list[Ended]:
+    """Asked to end when there are rows, as a scheduler asks."""
+    arguments = anew(env, folder, every=NEVER)
+    return [signalled(signal.SIGTERM, lambda: has_rows(folder), *arguments)]
+
+
 Story = Callable[[str, Path], list[Ended]]
 Stories = dict[tuple[Story, str], Future[tuple[Path, list[Ended]]]]
 
@@ -124,6 +130,7 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
                 *((kill_twice, env) for env in ENVS),
                 (kill_early, "CartPole-v1"),
                 (interrupt, "MinAtar/Breakout"),
+                (terminate, "MinAtar/Breakout"),
             )
         }
 
@@ -164,10 +171,11 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
     assert_same_run(folder, uninterrupted["CartPole-v1"].folder)
 
 
-def test_ctrl_c_saves_the_run_and_says_how_to_go_on(
-    stories: Stories, uninterrupted: dict[str, Run]
+@pytest.mark.parametrize("story", [interrupt, terminate])
+def test_ctrl_c_and_sigterm_save_the_run_and_say_how_to_go_on(
+    story: Story, stories: Stories, uninterrupted: dict[str, Run]
 ) -> None:
-    folder, (ended,) = stories[interrupt, "MinAtar/Breakout"].result()
+    folder, (ended,) = stories[story, "MinAtar/Breakout"].result()
     assert ended.status == 130
     assert f"relval train --resume {folder}" in ended.err
     assert "Traceback" not in ended.err

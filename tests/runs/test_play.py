@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageSequence
 
-from relval.runs import Run, Scores, evaluate, record
+from relval.runs import Film, Run, Scores, evaluate, record
 
 
 @pytest.mark.parametrize("episodes", [1, 3, 4, 7, 12])
@@ -47,7 +47,7 @@ def test_likeliest_actions_play_otherwise_than_drawn_ones(cartpole: Run) -> None
 def test_the_mean_has_a_margin() -> None:
     scores = Scores([1.0, 2.0, 3.0, 6.0], [1] * 4)
     assert scores.mean == 3.0
-    assert scores.margin == pytest.approx(1.96 * math.sqrt(14 / 3) / 2)
+    assert scores.margin == pytest.approx(3.182 * math.sqrt(14 / 3) / 2)
     assert Scores([1.0], [1]).margin == math.inf
 
 
@@ -57,7 +57,8 @@ def test_a_video_shows_every_step(
 ) -> None:
     """Pillow shows a frame that equals the one before it as a longer one."""
     path = tmp_path / "new" / "video.gif"
-    score, frames = record(request.getfixturevalue(name), path, seed=1)
+    film = record(request.getfixturevalue(name), path, seed=1)
+    frames = film.frames
     with Image.open(path) as video:
         assert video.format == "GIF"
         shown = [frame.info["duration"] for frame in ImageSequence.Iterator(video)]
@@ -65,11 +66,12 @@ def test_a_video_shows_every_step(
     assert frames / 2 < len(shown) <= frames
     assert sum(shown) == pytest.approx(frames * each, abs=frames)
     if name == "cartpole":
-        assert frames == score
+        assert frames == film.score
+    assert film.whole
 
 
 def test_a_video_ends_after_the_steps_that_it_is_given(cartpole: Run, tmp_path: Path) -> None:
-    assert record(cartpole, tmp_path / "video.gif", max_steps=4) == (4.0, 5)
+    assert record(cartpole, tmp_path / "video.gif", max_steps=4) == Film(4.0, 5, whole=False)
 
 
 def test_a_seed_decides_the_video(cartpole: Run, tmp_path: Path) -> None:

@@ -69,8 +69,11 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
 
     config: CriticConfig
     discrete_only: ClassVar[bool] = False
-    gauge: ClassVar[str] = "the critic's own"
-    """What `values` are, in words."""
+
+    @property
+    def gauge(self) -> str:
+        """What `values` are, in words."""
+        return "the critic's own"
 
     @property
     def static(self) -> bool:
@@ -115,7 +118,7 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
         """Value differences between states, from what was remembered of them, which is a value."""
         return LinearDelta(memory)
 
-    def values(self, memory: Tensor, traj: Trajectories) -> Tensor:
+    def values(self, memory: Tensor, traj: Trajectories, *, gamma: float, lam: float) -> Tensor:
         """One value for each state, all on one scale, `[num_states]`."""
         return memory
 

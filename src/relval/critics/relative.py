@@ -1,7 +1,7 @@
 """The paper's critic: value differences, learned from pairs of states (Sec. 3 to 5)."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -27,9 +27,12 @@ from relval.relative import (
     Delta,
     Expansion,
     LinearDelta,
+    SeparablePairs,
     Trajectories,
     gae,
+    lambda_returns,
     lambda_targets,
+    mean_offset,
     minvar_offset,
     n_step_targets,
     pair_loss,
@@ -39,7 +42,17 @@ from relval.relative import (
 )
 from relval.relative.targets import BothTerminal
 
-Anchor = Literal["zero", "rank", "terminal", "minvar"]
+Anchor = Literal["zero", "rank", "mean", "terminal", "minvar"]
+_LASTING = ("mean", "terminal")
+"""Anchors whose constant belongs to the scores themselves, and so lasts from one rollout to the
+next; that of ranks does not."""
+_GAUGES: dict[Anchor, str] = {
+    "zero": "relative, from zero at each episode's start",
+    "rank": "relative, ranked by their start states",
+    "mean": "relative, with the constant that centres advantages",
+    "terminal": "relative, with the constant that returns before ends tell",
+    "minvar": "relative, with the constant that makes advantages smallest",
+}
 
 
 @dataclass(frozen=True)
@@ -59,18 +72,21 @@ class RelativeConfig(CriticConfig):
     which saves half the work."""
     refresh_targets: bool = False
     """Compute targets anew in each epoch, in place of once for a rollout."""
-    target: Literal["one-step", "n-step", "lambda"] = "n-step"
-    """What the differences are regressed on."""
+    target: Literal["one-step", "n-step", "lambda", "returns"] = "n-step"
+    """What the differences are regressed on: the paper's targets, for which no end is worth
+    anything certain, or beyond the paper the differences of λ-returns of anchored values."""
     n: int = 5
     """Steps of n-step targets."""
     target_lam: float = 0.95
-    """λ of λ-return targets."""
+    """λ of λ targets and returns."""
     both_terminal: BothTerminal = "zero"
     """What two terminal successors differ by: nothing, or what Eq. 20 derives."""
     anchor: Anchor = "rank"
     """Where relative values start: at zero, or ranked by their start states (Sec. 4). Or beyond the
-    paper, with one constant for all: what returns before terminations tell, or what makes
-    advantages smallest."""
+    paper, with one constant for all: what centres advantages, what returns before terminations
+    tell, or what makes advantages smallest."""
+    offset_rate: float = 0.1
+    """With the anchor mean and a linear head: the weight of the newest rollout in the constant."""
     mask_terminal: bool = True
     """Let the end of an episode be worth zero in advantages, as in GAE; or else as much as the
     next episode's start, which follows it."""
@@ -91,7 +107,7 @@ class RelativeConfig(CriticConfig):
 
 @dataclass(frozen=True, eq=False)
 class _AllPairs(Minibatch):
-    expansion: Expansion
+    expansion: Expansion | SeparablePairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +115,8 @@ class _Prepared:
     old: Delta
     targets: Callable[[Tensor, Tensor], Tensor]
     advantages: Tensor
-    all_pairs: AllPairs | None
+    all_pairs: AllPairs | SeparablePairs | None
+    """What gives the mean over all pairs in closed form, if there is one."""
 
     @torch.no_grad()
     def judge(self, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,15 +127,15 @@ class _Prepared:
 class RelativeCritic(Critic[_Prepared]):
     """Pairs of states, their targets, and R-GAE under an anchor."""
 
-    gauge = "relative, ranked by their start states"
-
     def __init__(self, config: RelativeConfig, features: int, actions: int) -> None:
         super().__init__()
         self.config: RelativeConfig = config
         self.head = score_head(features) if config.head == "linear" else OddHead(features)
-        if config.anchor == "terminal":
-            self.last_offset: Tensor  # for rollouts in which nothing terminates
-            self.register_buffer("last_offset", torch.zeros(()))
+        if config.anchor in _LASTING:
+            self.offset: Tensor
+            self.prepared_rollouts: Tensor
+            self.register_buffer("offset", torch.zeros(()))
+            self.register_buffer("prepared_rollouts", torch.zeros(()))
 
     @property
     def in_closed_form(self) -> bool:
@@ -137,10 +154,18 @@ class RelativeCritic(Critic[_Prepared]):
 
     def prepare(self, rollout: Rollout, *, gamma: float, lam: float) -> _Prepared:
         """Old differences, targets for any pair, and relative advantages."""
-        config, traj = self.config, rollout.traj
-        old = self.delta(rollout.memory)
+        config, traj, memory = self.config, rollout.traj, rollout.memory
         with torch.no_grad():
-            values = self._anchored_values(old, traj, gamma=gamma, lam=lam)
+            values, offset = self._anchored(memory, traj, gamma=gamma, lam=lam)
+        if config.anchor in _LASTING:
+            self.offset.copy_(offset)
+            self.prepared_rollouts += 1
+        masked = traj if config.mask_terminal else _going_on(traj)
+        advantages = gae(masked, values, gamma=gamma, lam=lam).flatten()
+        old = self.delta(memory)
+        if config.target == "returns":
+            returns = lambda_returns(masked, values, gamma=gamma, lam=config.target_lam).flatten()
+            return _Prepared(old, LinearDelta(returns), advantages, SeparablePairs(returns))
         rule, target_lam = config.both_terminal, 1.0
         if config.target == "lambda":
             n, target_lam = traj.steps, config.target_lam
@@ -149,36 +174,37 @@ class RelativeCritic(Critic[_Prepared]):
             n = 1 if config.target == "one-step" else config.n
             targets = partial(n_step_targets, n=n)
         return _Prepared(
-            old=old,
-            targets=partial(targets, old, traj, gamma=gamma, both_terminal=rule),
-            advantages=gae(
-                traj if config.mask_terminal else _going_on(traj), values, gamma=gamma, lam=lam
-            ).flatten(),
-            all_pairs=AllPairs(
-                rollout.memory, traj, n=n, gamma=gamma, lam=target_lam, both_terminal=rule
-            )
+            old,
+            partial(targets, old, traj, gamma=gamma, both_terminal=rule),
+            advantages,
+            AllPairs(memory, traj, n=n, gamma=gamma, lam=target_lam, both_terminal=rule)
             if self.in_closed_form
             else None,
         )
 
-    def _anchored_values(
-        self, delta: Delta, traj: Trajectories, *, gamma: float, lam: float
-    ) -> Tensor:
-        """One value per state, from differences, `[S]`."""
-        anchor = self.config.anchor
+    def _anchored(
+        self, memory: Tensor, traj: Trajectories, *, gamma: float, lam: float
+    ) -> tuple[Tensor, Tensor]:
+        """One value per state, from differences, `[S]`, and the constant that is part of it."""
+        delta, anchor = self.delta(memory), self.config.anchor
+        none = memory.new_zeros(())
         if anchor == "zero":
-            return telescoped_values(delta, traj)
-        if anchor == "terminal" and isinstance(delta, LinearDelta):
-            values = delta.scores[: traj.num_states]  # their constant lasts, that of ranks does not
+            return telescoped_values(delta, traj), none
+        lasts = anchor in _LASTING and self.config.head == "linear"
+        values = memory[: traj.num_states] if lasts else ranked_values(delta, traj)
+        if anchor == "rank":
+            return values, none
+        if anchor == "mean":
+            offset = mean_offset(traj, values, gamma=gamma, lam=lam)
+            if lasts:
+                weight = (1 / (1 + self.prepared_rollouts)).clamp(min=self.config.offset_rate)
+                offset = self.offset.lerp(offset, weight)
+        elif anchor == "minvar":
+            offset = minvar_offset(traj, values, gamma=gamma, lam=lam)
         else:
-            values = ranked_values(delta, traj)
-        if anchor == "terminal":
             offset = terminal_offset(traj, values, gamma=gamma, decay=lam)
-            self.last_offset.copy_(torch.where(offset.isnan(), self.last_offset, offset))
-            return values + self.last_offset
-        if anchor == "minvar":
-            return values + minvar_offset(traj, values, gamma=gamma, lam=lam)
-        return values
+            offset = torch.where(offset.isnan(), self.offset, offset)
+        return values + offset, offset
 
     @property
     def refreshes(self) -> bool:
@@ -195,7 +221,8 @@ class RelativeCritic(Critic[_Prepared]):
         """Shuffled transitions, each part with its partners, drawn anew in each epoch."""
         traj = rollout.traj
         parts = shuffled_parts(traj.transitions, size, generator)
-        if prepared.all_pairs is not None:
+        if self.in_closed_form:
+            assert prepared.all_pairs is not None
             yield from _in_closed_form(prepared.all_pairs, parts)
             return
         if self.config.pairs == "all":
@@ -241,9 +268,14 @@ class RelativeCritic(Critic[_Prepared]):
         head = copy.deepcopy(self.head).requires_grad_(False)
         return lambda a, b: head(memory[a] - memory[b])
 
-    def values(self, memory: Tensor, traj: Trajectories) -> Tensor:
-        """Relative values, ranked by their start states."""
-        return ranked_values(self.delta(memory), traj)
+    def values(self, memory: Tensor, traj: Trajectories, *, gamma: float, lam: float) -> Tensor:
+        """Relative values under the anchor, as advantages are made of."""
+        return self._anchored(memory, traj, gamma=gamma, lam=lam)[0]
+
+    @property
+    def gauge(self) -> str:
+        """Relative to what."""
+        return _GAUGES[self.config.anchor]
 
     def _differences(self, features: Tensor, minibatch: Pairs) -> Tensor:
         """Predicted differences: of each state to its partner, or of all to all."""
@@ -266,10 +298,13 @@ def _going_on(traj: Trajectories) -> Trajectories:
     )
 
 
-def _in_closed_form(all_pairs: AllPairs, parts: tuple[Tensor, ...]) -> Iterator[Minibatch]:
+def _in_closed_form(
+    all_pairs: AllPairs | SeparablePairs, parts: tuple[Tensor, ...]
+) -> Iterator[Minibatch]:
     """Minibatches with their losses as functions of scores, made together where equally large."""
     for _, equally_large in groupby(parts, key=len):
         group = list(equally_large)
-        expansions = all_pairs.expand(torch.stack(group)).unbind()
+        expanded = all_pairs.expand(torch.stack(group))
+        expansions: Sequence[Expansion | SeparablePairs] = expanded.unbind()
         for part, expansion in zip(group, expansions, strict=True):
             yield _AllPairs(part, part, expansion)

@@ -1,5 +1,6 @@
 """The demonstration: PPO with its own critic and with the relative one, side by side."""
 
+import sys
 from pathlib import Path
 
 from relval.experiments.report import report
@@ -14,6 +15,10 @@ def demo(out: Path, total_steps: int) -> Path:
     page = out / "report.html"
     report(out, page)
     *_, relative = both.runs()
+    run = out / "runs" / relative
+    started_as = Path(sys.argv[0])
+    command = started_as if started_as.name == "relval" else "relval"
     print(f"Learning curves and all else, to be opened in a browser: {page}")
-    print(f"Watch the agent: relval video {out / 'runs' / relative}")
+    print(f"Watch the agent: {command} video {run}")
+    print(f"See what its critic sees: {command} inspect {run}")
     return page

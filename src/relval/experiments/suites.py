@@ -8,7 +8,6 @@ from relval._names import check_name
 from relval.critics.relative import Anchor
 from relval.envs.atari.names import PAPER_GAMES
 from relval.experiments.scores import read_table
-from relval.preferences import PreferenceConfig
 from relval.runs import Config, configure
 
 
@@ -66,7 +65,7 @@ class Suite:
                 critic_options=variant.options,
                 ppo=variant.ppo,
                 envs=variant.env_options,
-                preferences=PreferenceConfig(**variant.preferences),
+                preferences=variant.preferences,
                 device=self.device,
             )
             for seed in self.seeds
@@ -110,10 +109,16 @@ def label(env: str) -> str:
     return env.replace("/", "-")
 
 
+_PAPER = {"target": "n-step", "pairs": "biased", "anchor": "rank"}
+_LAMBDA_ALL = {"target": "lambda", "pairs": "all", "clip": None}
+_RETURNS = {"target": "returns", "pairs": "all", "clip": None}
+
 ABSOLUTE = Variant("absolute", "absolute")
 RELATIVE = Variant("relative", "relative")
 RELATIVE_ALL = Variant("relative-all", "relative", {"pairs": "all"})
 RELATIVE_MLP = Variant("relative-mlp", "relative", {"head": "mlp"})
+PAPER = Variant("paper", "relative", _PAPER)
+"""The paper's targets, pairs and anchor, with the weight of the environment's preset."""
 DISCOUNTED = Variant("discounted", "discounted")
 DAE = Variant("dae", "dae")
 
@@ -122,11 +127,14 @@ _ATARI_STEPS = 10_000_000
 """The paper's 40M frames."""
 _ANCHORS = get_args(Anchor)
 _GAUGES = (0, 10, 100, 1000)
-_LAMBDA_ALL = {"target": "lambda", "pairs": "all", "clip": None}
 
 
 def _anchored(anchor: str) -> Variant:
-    return Variant(anchor, "relative", {"anchor": anchor})
+    return Variant(anchor, "relative", {**_PAPER, "anchor": anchor})
+
+
+def _returns(name: str, anchor: str, **options: Any) -> Variant:
+    return Variant(name, "relative", {**_RETURNS, "anchor": anchor, **options})
 
 
 def _in_gauge(variant: Variant, gauge: int) -> Variant:
@@ -276,12 +284,12 @@ SUITES: dict[str, Suite] = {
         total_steps=500_000,
     ),
     "minatar": Suite(
-        summary="four critics on the five games of MinAtar",
+        summary="four critics on the five games of MinAtar, the relative one in two ways",
         envs=tuple(
             f"MinAtar/{game}"
             for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
         ),
-        variants=(ABSOLUTE, RELATIVE, DISCOUNTED, DAE),
+        variants=(ABSOLUTE, RELATIVE, PAPER, DISCOUNTED, DAE),
         seeds=tuple(range(1, 11)),
         total_steps=1_000_000,
     ),
@@ -292,23 +300,28 @@ SUITES: dict[str, Suite] = {
         seeds=(1, 2, 3),
         total_steps=1_000_000,
     ),
-    "pairs": Suite(
-        summary="sampled pairs and all of them, with targets of five steps and λ-returns",
-        envs=("MinAtar/Breakout", "MinAtar/Asterix", "Acrobot-v1", "Pendulum-v1"),
+    "ends": Suite(
+        summary="what a relative critic needs where episodes terminate, step by step",
+        envs=("MinAtar/Asterix", "MinAtar/Breakout"),
         variants=(
             ABSOLUTE,
-            Variant("sampled", "relative", {"target": "n-step", "pairs": "biased"}),
-            Variant("all", "relative", {"target": "n-step", "pairs": "all"}),
-            Variant("lambda-sampled", "relative", {"target": "lambda", "pairs": "biased"}),
-            Variant("lambda-all", "relative", {"target": "lambda", "pairs": "all"}),
+            PAPER,
+            Variant("all", "relative", {**_PAPER, "pairs": "all"}),
+            Variant("lambda-all", "relative", {**_PAPER, **_LAMBDA_ALL}),
+            Variant("lambda-all-mean", "relative", {**_LAMBDA_ALL, "anchor": "mean"}),
+            _returns("returns-rank", "rank"),
+            _returns("returns-terminal", "terminal"),
+            _returns("returns-minvar", "minvar"),
+            _returns("returns-mean-newest", "mean", offset_rate=1.0),
+            _returns("returns-mean", "mean"),
         ),
-        seeds=tuple(range(1, 6)),
-        total_steps=300_000,
+        seeds=(1, 2, 3),
+        total_steps=400_000,
     ),
     "anchors": Suite(
         summary="where relative values start, on tasks with negative and with positive values",
         envs=("Pendulum-v1", "Acrobot-v1", "CartPole-v1", "MinAtar/Breakout"),
-        variants=(ABSOLUTE, *map(_anchored, _ANCHORS)),
+        variants=(ABSOLUTE, *map(_anchored, _ANCHORS), _returns("returns-mean", "mean")),
         seeds=tuple(range(1, 6)),
         total_steps=300_000,
     ),

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relval._statistics import mean_and_margin
 from relval.experiments.results import DIAGNOSTICS, Diagnosis, Results, printed_scores
-from relval.experiments.statistics import mean_and_margin
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ Harmeling, ICLR 2026). Everything is time-major, `[T, N]`; states and transition
 
 from relval.relative.advantages import gae as gae
 from relval.relative.advantages import gauge_slope as gauge_slope
+from relval.relative.advantages import lambda_returns as lambda_returns
 from relval.relative.advantages import trajectory_constant as trajectory_constant
 from relval.relative.anchors import constant_part as constant_part
+from relval.relative.anchors import mean_offset as mean_offset
 from relval.relative.anchors import minvar_offset as minvar_offset
 from relval.relative.anchors import terminal_offset as terminal_offset
 from relval.relative.bellman import DiscountedPairwiseBellman as DiscountedPairwiseBellman
@@ -17,6 +19,7 @@ from relval.relative.delta import Delta as Delta
 from relval.relative.delta import LinearDelta as LinearDelta
 from relval.relative.pairs import AllPairs as AllPairs
 from relval.relative.pairs import Expansion as Expansion
+from relval.relative.pairs import SeparablePairs as SeparablePairs
 from relval.relative.pairs import all_pairs_loss as all_pairs_loss
 from relval.relative.pairs import pair_loss as pair_loss
 from relval.relative.pairs import sample_pairs as sample_pairs

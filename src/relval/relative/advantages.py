@@ -31,6 +31,20 @@ def gae(traj: Trajectories, values: Tensor, *, gamma: float, lam: float) -> Tens
     return _accumulated(traj, residuals, decay=gamma * lam)
 
 
+def lambda_returns(traj: Trajectories, values: Tensor, *, gamma: float, lam: float) -> Tensor:
+    """λ-returns of each transition's state: its value plus its advantage, `[T, N]`.
+
+    Their differences are targets for Δ to which an end is worth zero, as it is to the values.
+
+    Args:
+      traj: The rollout.
+      values: One value per state number, `[S]`.
+      gamma: Discount in [0, 1].
+      lam: λ in [0, 1].
+    """
+    return gae(traj, values, gamma=gamma, lam=lam) + values[traj.states[:-1]]
+
+
 def gauge_slope(traj: Trajectories, *, gamma: float, lam: float) -> Tensor:
     """By how much each advantage changes when 1 is added to all values.
 

@@ -36,6 +36,26 @@ def terminal_offset(traj: Trajectories, values: Tensor, *, gamma: float, decay: 
     return (weights * lacking).sum() / weights.sum()
 
 
+def mean_offset(traj: Trajectories, values: Tensor, *, gamma: float, lam: float) -> Tensor:
+    """The constant with which advantages have mean zero, as those of true values have on average.
+
+    On the states that a policy visits, the advantages of its own actions average to zero. No path
+    is selected for this by how it ended.
+
+    Args:
+      traj: The rollout.
+      values: Values that are wrong by a constant, one per state number, `[S]`.
+      gamma: Discount in [0, 1].
+      lam: λ in [0, 1].
+
+    Returns:
+      A scalar; 0 where no constant changes an advantage, that is γ = 1 and nothing terminates.
+    """
+    slope = gauge_slope(traj, gamma=gamma, lam=lam).sum()
+    total = gae(traj, values, gamma=gamma, lam=lam).sum()
+    return torch.where(slope < 0, -total / slope, 0)
+
+
 def minvar_offset(traj: Trajectories, values: Tensor, *, gamma: float, lam: float) -> Tensor:
     """The constant that values lack, judged by what it makes of advantages: the smallest ones.
 

@@ -246,6 +246,29 @@ class Expansion:
         return [Expansion(*fields) for fields in zip(*parts, strict=True)]
 
 
+@dataclass(frozen=True, eq=False)
+class SeparablePairs:
+    """The mean over all pairs where targets separate, y(i, j) = g_i − g_j: 2 Var(scores − g).
+
+    It is asked as `AllPairs` and `Expansion` are.
+    """
+
+    targets: Tensor
+    """g, of all transitions, `[T * N]`, or of minibatches, `[..., B]`."""
+
+    def expand(self, i: Tensor) -> "SeparablePairs":
+        """For minibatches of transitions `i`, `[..., B]`."""
+        return SeparablePairs(self.targets[i])
+
+    def loss(self, scores: Tensor) -> Tensor:
+        """The loss of a single minibatch at its current scores, `[B]`."""
+        return 2 * (scores - self.targets).var(correction=0)
+
+    def unbind(self) -> "list[SeparablePairs]":
+        """The minibatches along the first dimension, one by one."""
+        return [SeparablePairs(targets) for targets in self.targets.unbind()]
+
+
 def _centred(x: Tensor, members: Tensor) -> Tensor:
     """Along the last dimension, members minus their mean, and zero elsewhere."""
     count = members.sum(-1, keepdim=True).clamp(min=1)

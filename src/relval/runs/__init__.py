@@ -2,6 +2,7 @@
 
 from relval.runs.config import Config as Config
 from relval.runs.inspection import inspect as inspect
+from relval.runs.play import Film as Film
 from relval.runs.play import Scores as Scores
 from relval.runs.play import evaluate as evaluate
 from relval.runs.play import record as record

@@ -27,7 +27,7 @@ class Config:
     """Pong, MinAtar/Breakout and the like, or any Gymnasium id."""
     critic: CriticConfig
     """The critic, and what it is told."""
-    preset: tyro.conf.Suppress[str] = "relval"
+    preset: tyro.conf.Suppress[str] = "none"
     """The preset that the other values started from."""
     seed: int = 1
     """Of everything random in the run."""
@@ -40,8 +40,8 @@ class Config:
     threads: int | None = None
     """CPU threads for learning; acting uses one. By default one as well, but on Atari, whose images
     repay it, one for each core, or `OMP_NUM_THREADS`."""
-    device: str = "cpu"
-    """Where networks live: cpu, cuda."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where networks live."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
     """On a GPU: how encoders compute; parameters are float32 always."""
     compile: Literal["on", "off"] = "on"
@@ -84,6 +84,7 @@ _PROBABILITIES = {
     "envs.sticky_actions",
     "critic.same_episode",
     "critic.target_lam",
+    "critic.offset_rate",
 }
 _ABOVE_0 = {
     "ppo.clip",

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 import os
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,10 +93,19 @@ def require_wandb() -> None:
 class WeightsAndBiases:
     """Curves for Weights & Biases."""
 
-    def __init__(self, name: str, config: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         import wandb  # type: ignore[import-not-found, unused-ignore]
 
-        self._run = wandb.init(project="relval", name=name, id=name, resume="allow", config=config)
+        name = folder / "wandb-id.txt"  # one for each run, whatever folders are called
+        if not name.exists():
+            name.write_text(uuid.uuid4().hex, encoding="utf-8")
+        self._run = wandb.init(
+            project="relval",
+            name=folder.name,
+            id=name.read_text(encoding="utf-8"),
+            resume="allow",
+            config=config,
+        )
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Sends the metrics."""

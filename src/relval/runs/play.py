@@ -1,6 +1,5 @@
 """What a trained policy is worth, and what it looks like."""
 
-import math
 import os
 import statistics
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from gymnasium.vector import VectorEnv
 from PIL import Image
 
 from relval import envs
+from relval._statistics import mean_and_margin
 from relval.runs.run import Run
 
 
@@ -30,9 +30,7 @@ class Scores:
     @property
     def margin(self) -> float:
         """Half the width of a 95% interval for the mean; infinite for a single episode."""
-        if len(self.scores) < 2:
-            return math.inf
-        return 1.96 * statistics.stdev(self.scores) / math.sqrt(len(self.scores))
+        return mean_and_margin(self.scores)[1]
 
 
 def evaluate(
@@ -72,14 +70,37 @@ def evaluate(
     return finished
 
 
-def record(run: Run, path: Path, *, seed: int = 0, max_steps: int = 2000) -> tuple[float, int]:
-    """Plays one episode and writes it as an animated GIF; returns its score and frames."""
+@dataclass(frozen=True)
+class Film:
+    """An episode that was written as an animated picture."""
+
+    score: float
+    """As far as it goes."""
+    frames: int
+    whole: bool
+    """Whether it goes to the episode's end."""
+
+
+def record(
+    run: Run, path: Path, *, seed: int = 0, deterministic: bool = False, max_steps: int = 2000
+) -> Film:
+    """Plays one episode, or its first steps, and writes it as an animated GIF.
+
+    Args:
+      run: Its newest checkpoint is played.
+      path: The file.
+      seed: Of the environment and of what is drawn.
+      deterministic: Take the likeliest action, in place of drawing one as in training.
+      max_steps: After so many the film ends.
+    """
     made = make_to_see(run, 1)
     observations, _ = made.reset(seed=seed)
     counter = envs.EpisodeCounter(made)
-    frames, score = [_frame(made)], 0.0
+    policy = run.policy
+    policy.generator.manual_seed(seed)
+    frames, score, finished = [_frame(made)], 0.0, []
     for _ in range(max_steps):
-        actions = run.policy(observations)
+        actions = policy(observations, deterministic=deterministic)
         observations, rewards, terminated, truncated, infos = made.step(actions)
         score += float(infos.get("raw_reward", rewards)[0])
         finished = counter.count(rewards, terminated | truncated, infos)
@@ -93,7 +114,7 @@ def record(run: Run, path: Path, *, seed: int = 0, max_steps: int = 2000) -> tup
     frames[0].save(
         path, save_all=True, append_images=frames[1:], duration=max(20, 1000 // speed), loop=0
     )
-    return score, len(frames)
+    return Film(score, len(frames), whole=bool(finished))
 
 
 def make_to_see(run: Run, count: int) -> VectorEnv[Any, Any, Any]:

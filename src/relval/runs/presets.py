@@ -17,9 +17,10 @@ from relval.critics import (
 from relval.envs import EnvConfig, gymnasium_id, minatar, settle
 from relval.networks import NetworkConfig
 from relval.ppo import PPOConfig
+from relval.preferences import PreferenceConfig
 from relval.runs.config import Config, check_settings
 
-Section = TypeVar("Section", CriticConfig, EnvConfig, NetworkConfig, PPOConfig)
+Section = TypeVar("Section", CriticConfig, EnvConfig, NetworkConfig, PPOConfig, PreferenceConfig)
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "minatar": Preset(
         summary="MinAtar",
-        critics=_SMALL_CRITICS,
+        critics=_SMALL_CRITICS
+        | {
+            # Episodes end all the time, which the paper's targets and anchor hardly see.
+            "relative": RelativeConfig(
+                coefficient=0.1, target="returns", pairs="all", clip=None, anchor="mean"
+            )
+        },
         ppo=PPOConfig(epochs=4, minibatch=256, clip=0.1, learning_rate=1e-3, entropy=0.01),
         changes={"dae": {"ppo": {"epochs": 10}}},
         network=NetworkConfig(shared=True),
@@ -219,18 +226,22 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset_for(env: str) -> str:
-    """The preset that an environment gets when none is named."""
+    """The preset that an environment gets when none is named, by what it shows and takes."""
     if env.startswith(minatar.PREFIX):
         return "minatar"
-    spec = gym.registry.get(gymnasium_id(env))
-    entry = str(spec.entry_point) if spec else ""
-    if "mujoco" in entry:
+    name = gymnasium_id(env)
+    if name not in gym.registry:
+        return "relval"  # Atari, or else refused when it is made
+    if "mujoco" in str(gym.spec(name).entry_point):
         return "mujoco"
-    if "pendulum" in entry or "continuous" in entry:
-        return "pendulum"
-    if "classic_control" in entry:
+    try:
+        with gym.make(name) as made:
+            seen, done = made.observation_space, made.action_space
+    except gym.error.DependencyNotInstalled:
         return "classic"
-    return "relval"
+    if seen.shape is not None and len(seen.shape) == 3:
+        return "relval"
+    return "pendulum" if isinstance(done, gym.spaces.Box) else "classic"
 
 
 def configure(
@@ -244,6 +255,7 @@ def configure(
     ppo: dict[str, Any] | None = None,
     network: dict[str, Any] | None = None,
     envs: dict[str, Any] | None = None,
+    preferences: dict[str, Any] | None = None,
     **others: Any,
 ) -> Config:
     """A configuration from names, with single values changed.
@@ -261,6 +273,7 @@ def configure(
       ppo: Changes to PPO's settings.
       network: Changes to the network's settings.
       envs: Changes to the environments' settings.
+      preferences: Changes to how rewards are learned from comparisons; by default they are not.
       **others: Other fields of `Config`.
     """
     check_name("critic", critic, CRITICS)
@@ -287,6 +300,7 @@ def configure(
         envs=settled,
         network=section("network", chosen.network, network),
         ppo=section("ppo", chosen.ppo, ppo),
+        preferences=section("preferences", PreferenceConfig(), preferences),
         **others,
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from relval import envs
 from relval.accelerated import Waiting, finish, in_turn
@@ -47,7 +48,7 @@ class Policy:
     """Environment steps so far."""
 
     @torch.no_grad()
-    def __call__(self, observation: np.ndarray, *, deterministic: bool = True) -> np.ndarray:
+    def __call__(self, observation: ArrayLike, *, deterministic: bool = True) -> np.ndarray:
         """The action for an observation as the environment gives it.
 
         Args:
@@ -186,8 +187,10 @@ def train_together(
         default_folder(config) if out is None else Path(out)
         for config, out in zip(configs, outs or [None] * len(configs), strict=True)
     ]
-    for folder in folders:
+    for place, folder in enumerate(folders):
         _check_empty(folder)
+        if folder in folders[:place]:
+            raise ValueError(f"two runs have the same folder, {folder}: give each its own")
     if wandb:
         require_wandb()
     begun = [
@@ -321,7 +324,7 @@ def _learning(
     resumed_at = trainer.step or None
     trackers: list[Tracker] = [TensorBoard(folder / "tensorboard", resumed_at=resumed_at)]
     if wandb:
-        trackers.append(WeightsAndBiases(run.name, asdict(config)))
+        trackers.append(WeightsAndBiases(run.folder, asdict(config)))
 
     def save() -> None:
         state = trainer.capture()
@@ -428,7 +431,7 @@ def take_turns(runs: Sequence[Waiting[None]]) -> list[Exception | None]:
 
 @contextmanager
 def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Turns the first Ctrl-C into a wish to stop; a second one interrupts at once."""
+    """Turns the first Ctrl-C or SIGTERM into a wish to stop; a second one interrupts at once."""
     wished = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -439,11 +442,12 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield wished.is_set
         return
-    previous = signal.signal(signal.SIGINT, handle)
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield wished.is_set
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

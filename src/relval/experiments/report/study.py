@@ -5,10 +5,10 @@ from functools import cached_property
 
 import numpy as np
 
+from relval._statistics import mean_and_margin
 from relval.experiments import scores as s
 from relval.experiments.results import Results
 from relval.experiments.scores import Interval
-from relval.experiments.statistics import mean_and_margin
 
 _BASELINE = "absolute"
 _PROFILE_POINTS = 101

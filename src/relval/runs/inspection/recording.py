@@ -67,7 +67,9 @@ class Recording:
         """One value for each state: on one scale, and from zero at each trajectory's start."""
         traj = self.rollout.traj
         return {
-            "anchored": self.critic.values(self.rollout.memory, traj),
+            "anchored": self.critic.values(
+                self.rollout.memory, traj, gamma=self.gamma, lam=self.lam
+            ),
             "unanchored": telescoped_values(self.delta, traj),
         }
 

@@ -1,4 +1,4 @@
-"""Intervals for few seeds."""
+"""Intervals for few runs or episodes."""
 
 import math
 import statistics
@@ -14,5 +14,12 @@ def mean_and_margin(values: Sequence[float]) -> tuple[float, float]:
     freedom = len(values) - 1
     if freedom == 0:
         return mean, math.inf
-    quantile = _STUDENT_T[freedom - 1] if freedom <= len(_STUDENT_T) else 1.96
-    return mean, quantile * statistics.stdev(values) / math.sqrt(len(values))
+    return mean, _quantile(freedom) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def _quantile(freedom: int) -> float:
+    """Student's quantile .975, beyond the table by an expansion around the normal one."""
+    if freedom <= len(_STUDENT_T):
+        return _STUDENT_T[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
