@@ -20,6 +20,7 @@ def exhibits() -> Iterator[Exhibit]:
     yield estimates.appendix_table()
     yield estimates.unbiased_without_termination()
     yield estimates.biased_with_termination()
+    yield estimates.anchors_of_random_ends()
     yield estimates.variance_inflation()
     yield targets.mixed_terminal_cases()
 

@@ -14,7 +14,10 @@ from relval.relative import (
     LinearDelta,
     Trajectories,
     gae,
+    mean_offset,
+    minvar_offset,
     telescoped_values,
+    terminal_offset,
     trajectory_constant,
 )
 
@@ -197,6 +200,46 @@ def biased_with_termination() -> Exhibit:
             enumeration, truth, biased=truth + process.values[START] * per_unit
         ),
         picture=to_svg(fig, "Gradient estimate against C: a line that meets the truth at C = 0"),
+    )
+
+
+def anchors_of_random_ends() -> Exhibit:
+    """The constants that anchors find for true values, where each step may be the last."""
+    steps = 10
+    flips = torch.arange(2**steps)
+    over = (flips >> torch.arange(steps)[:, None]) % 2 == 1
+    traj = Trajectories(torch.ones(over.shape, dtype=torch.float64), over)
+    value = 1 / (1 - GAMMA / 2)
+    values = torch.full((traj.num_states,), value, dtype=torch.float64)
+
+    def predicted(decay: float) -> float:
+        """Of `terminal`: d steps from the end were (1 − γ^d) / (1 − γ), in T − d + 1 places."""
+        weights = [(steps - d + 1) * (decay / 2) ** (d - 1) for d in range(1, steps + 1)]
+        lacking = [(1 - GAMMA**d) / (1 - GAMMA) - value for d in range(1, steps + 1)]
+        return sum(w * x for w, x in zip(weights, lacking, strict=True)) / sum(weights)
+
+    checks = [
+        Check("mean", mean_offset(traj, values, gamma=GAMMA, lam=LAM).item(), 0.0),
+        *(
+            Check(
+                f"terminal, decay {decay:g}",
+                terminal_offset(traj, values, gamma=GAMMA, decay=decay).item(),
+                predicted(decay),
+            )
+            for decay in (LAM, 1.0)
+        ),
+        Check("minvar", minvar_offset(traj, values, gamma=GAMMA, lam=LAM).item(), -0.1, "≤"),
+    ]
+    return Exhibit(
+        title="Where ends are random, only centred advantages tell the constant",
+        source="beyond the paper",
+        story=(
+            "Each step gives 1 and is the last with probability ½; all rollouts of ten steps. The "
+            f"values are the true ones, {value:.4g}, so the constant to be found is 0. Paths that "
+            "have ended are those that had bad luck: `terminal` knows no others, and `minvar` "
+            "heeds them most, so both take values to be too high."
+        ),
+        checks=checks,
     )
 
 
