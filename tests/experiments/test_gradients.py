@@ -7,7 +7,6 @@ import torch
 
 from relval import cli
 from relval.experiments.gradients import measure, noise_to_signal
-from relval.preferences import PreferenceConfig
 from relval.runs import Run, train
 from tests.runs.helpers import small
 
@@ -34,7 +33,7 @@ def test_noise_to_signal_by_hand() -> None:
 def test_anchors_and_pairs_are_compared(run: Run) -> None:
     rows = {(row.gradient, row.setting): row for row in measure(run, rollouts=6)}
     assert list(rows) == [
-        *(("policy", anchor) for anchor in ("zero", "rank", "terminal", "minvar")),
+        *(("policy", anchor) for anchor in ("zero", "rank", "mean", "terminal", "minvar")),
         *(("critic", pairs) for pairs in ("random", "biased", "all")),
     ]
     assert all(row.noise_to_signal > 0 for row in rows.values())
@@ -61,7 +60,7 @@ def test_the_command_writes_a_table(
     [
         ("absolute", {}, "not trained with the relative critic"),
         ("relative", {"critic_options": {"head": "mlp"}}, "and a linear head"),
-        ("relative", {"preferences": PreferenceConfig(comparisons=1, segment=2)}, "the rewards"),
+        ("relative", {"preferences": {"comparisons": 1, "segment": 2}}, "the rewards"),
     ],
 )
 def test_other_runs_are_refused(
