@@ -219,11 +219,8 @@ SUITES: dict[str, Suite] = {
             _candidate("lambda", target="lambda"),
             _candidate("lambda-all", **_LAMBDA_ALL),
             _candidate("lambda-all-0.1", **_LAMBDA_ALL, coefficient=0.1),
-            _candidate("lambda-all-terminal", **_LAMBDA_ALL, anchor="terminal"),
-            _candidate(
-                "lambda-all-terminal-0.1", **_LAMBDA_ALL, anchor="terminal", coefficient=0.1
-            ),
             _candidate("lambda-all-minvar-0.1", **_LAMBDA_ALL, anchor="minvar", coefficient=0.1),
+            _candidate("returns-mean-0.1", **_RETURNS, anchor="mean", coefficient=0.1),
         ),
         seeds=(1, 2, 3),
         total_steps=1_500_000,
