@@ -167,6 +167,11 @@ def test_runs_that_share_a_process_are_what_they_are_alone(tmp_path: Path) -> No
     assert sorted(processes.values()) == [2, 2]
 
 
+def test_no_runs_at_a_time_are_refused() -> None:
+    with pytest.raises(ValueError, match="--jobs must be at least 1, got 0"):
+        Local(0)
+
+
 def test_gpus_share_what_is_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs at most, on the second and fourth GPU of the machine."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")

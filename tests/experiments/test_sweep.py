@@ -1,4 +1,5 @@
 import csv
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -130,4 +131,7 @@ def test_an_interval_by_students_t() -> None:
     assert mean == 2
     assert margin == pytest.approx(4.303 / 3**0.5)
     assert mean_and_margin([5.0]) == (5.0, float("inf"))
-    assert mean_and_margin([0.0, 1.0] * 50)[1] == pytest.approx(1.96 * 0.0502519)
+    for count, quantile in ((14, 2.1604), (30, 2.0452), (100, 1.9842)):
+        values = [0.0, 1.0] * (count // 2)
+        expected = quantile * statistics.stdev(values) / count**0.5
+        assert mean_and_margin(values)[1] == pytest.approx(expected, rel=1e-3)

@@ -27,6 +27,8 @@ class Local:
     """
 
     def __init__(self, jobs: int | None = None, *, gpus: int = 0) -> None:
+        if jobs is not None and jobs < 1:
+            raise ValueError(f"--jobs must be at least 1, got {jobs}")
         self.jobs = jobs or (max(gpus, cores() // 4) if gpus else cores())
         self.slots = min(gpus, self.jobs) if gpus else self.jobs
         """Processes at a time."""
