@@ -11,11 +11,13 @@ from typing import Any, cast
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torch import Tensor
 
 from relval import envs
 from relval.critics import CRITICS
+from relval.relative import minvar_offset, ranked_values, telescoped_values
 from relval.runs import Run, record, train
 from relval.runs.inspection import Recording, inspect, play
 from tests.browser import Page, browser
@@ -73,8 +75,11 @@ def test_numbers_are_those_of_loops_over_single_states(
     critic: str, head: str | None, tmp_path: Path
 ) -> None:
     """On Atari's cousin, whose episodes here are short enough for several starts and ends."""
-    options = {} if head is None else {"critic_options": {"head": head}}
-    run = train(small("MinAtar/Breakout", critic, updates=4, **options), tmp_path, quiet=True)
+    options = {} if head is None else {"head": head}
+    if critic == "relative":
+        options["anchor"] = "rank"
+    config = small("MinAtar/Breakout", critic, updates=4, critic_options=options)
+    run = train(config, tmp_path, quiet=True)
     recording = inspect(run, tmp_path / "page.html", steps=STEPS, seed=3)
     data, traj = data_of(tmp_path / "page.html"), recording.rollout.traj
     delta = delta_of(run, recording)
@@ -110,6 +115,20 @@ def test_numbers_are_those_of_loops_over_single_states(
     np.testing.assert_allclose(listed, starts, rtol=1e-4, atol=1e-5)
     begun = {0, *(traj.terminated[:, 0].nonzero().flatten() + 1).tolist()}
     assert {step for start in data["ranking"] for step in start["steps"]} == begun
+
+
+@pytest.mark.parametrize("anchor", ["zero", "minvar"])
+def test_values_have_the_anchor_that_advantages_had_in_training(
+    anchor: str, tmp_path: Path
+) -> None:
+    config = small("MinAtar/Breakout", updates=2, critic_options={"anchor": anchor})
+    recording = inspect(train(config, tmp_path, quiet=True), tmp_path / "page.html", steps=STEPS)
+    traj, delta = recording.rollout.traj, recording.delta
+    with torch.no_grad():
+        values = ranked_values(delta, traj)
+        values += minvar_offset(traj, values, gamma=config.ppo.gamma, lam=config.ppo.lam)
+        expected = telescoped_values(delta, traj) if anchor == "zero" else values
+    torch.testing.assert_close(recording.values["anchored"], expected)
 
 
 def test_an_anchor_moves_whole_episodes(breakout: Run, tmp_path: Path) -> None:
