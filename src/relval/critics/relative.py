@@ -155,14 +155,14 @@ class RelativeCritic(Critic[_Prepared]):
     def prepare(self, rollout: Rollout, *, gamma: float, lam: float) -> _Prepared:
         """Old differences, targets for any pair, and relative advantages."""
         config, traj, memory = self.config, rollout.traj, rollout.memory
+        old = self.delta(memory)
         with torch.no_grad():
-            values, offset = self._anchored(memory, traj, gamma=gamma, lam=lam)
+            values, offset = self._anchored(old, traj, gamma=gamma, lam=lam)
         if config.anchor in _LASTING:
             self.offset.copy_(offset)
             self.prepared_rollouts += 1
         masked = traj if config.mask_terminal else _going_on(traj)
         advantages = gae(masked, values, gamma=gamma, lam=lam).flatten()
-        old = self.delta(memory)
         if config.target == "returns":
             returns = lambda_returns(masked, values, gamma=gamma, lam=config.target_lam).flatten()
             return _Prepared(old, LinearDelta(returns), advantages, SeparablePairs(returns))
@@ -183,20 +183,21 @@ class RelativeCritic(Critic[_Prepared]):
         )
 
     def _anchored(
-        self, memory: Tensor, traj: Trajectories, *, gamma: float, lam: float
+        self, delta: Delta, traj: Trajectories, *, gamma: float, lam: float
     ) -> tuple[Tensor, Tensor]:
         """One value per state, from differences, `[S]`, and the constant that is part of it."""
-        delta, anchor = self.delta(memory), self.config.anchor
-        none = memory.new_zeros(())
+        anchor, none = self.config.anchor, traj.rewards.new_zeros(())
         if anchor == "zero":
             return telescoped_values(delta, traj), none
-        lasts = anchor in _LASTING and self.config.head == "linear"
-        values = memory[: traj.num_states] if lasts else ranked_values(delta, traj)
+        if anchor in _LASTING and isinstance(delta, LinearDelta):
+            values = delta.scores[: traj.num_states]
+        else:
+            values = ranked_values(delta, traj)
         if anchor == "rank":
             return values, none
         if anchor == "mean":
             offset = mean_offset(traj, values, gamma=gamma, lam=lam)
-            if lasts:
+            if isinstance(delta, LinearDelta):
                 weight = (1 / (1 + self.prepared_rollouts)).clamp(min=self.config.offset_rate)
                 offset = self.offset.lerp(offset, weight)
         elif anchor == "minvar":
@@ -270,7 +271,7 @@ class RelativeCritic(Critic[_Prepared]):
 
     def values(self, memory: Tensor, traj: Trajectories, *, gamma: float, lam: float) -> Tensor:
         """Relative values under the anchor, as advantages are made of."""
-        return self._anchored(memory, traj, gamma=gamma, lam=lam)[0]
+        return self._anchored(self.delta(memory), traj, gamma=gamma, lam=lam)[0]
 
     @property
     def gauge(self) -> str:

@@ -96,7 +96,7 @@ def _note(results: Results) -> str:
 
 def markdown(table: Comparison) -> str:
     """The table in Markdown: means with margins, the single seeds in brackets, the best in bold."""
-    lines = [_line(["", *table.variants]), "|---" * (len(table.variants) + 1) + "|"]
+    rows = []
     for game in table.games:
         cells = []
         for name in table.variants:
@@ -107,8 +107,8 @@ def markdown(table: Comparison) -> str:
             if len(cell.scores) > 1:
                 text += f" ({', '.join(map(number, cell.scores))})"
             cells.append(text)
-        lines.append(_line([game, *cells]))
-    return "\n".join([*lines, "", table.note]) + "\n"
+        rows.append([game, *cells])
+    return _markdown(["", *table.variants], rows) + f"\n{table.note}\n"
 
 
 def diagnosed(results: Results, game: str) -> list[list[str]]:
@@ -139,7 +139,7 @@ def diagnosed(results: Results, game: str) -> list[list[str]]:
 def diagnosed_markdown(results: Results, game: str) -> str:
     """The same in Markdown."""
     header, *rows = diagnosed(results, game)
-    return "\n".join([_line(header), "|---" * len(header) + "|", *map(_line, rows)]) + "\n"
+    return _markdown(header, rows)
 
 
 def reached(results: Results, score: float) -> str:
@@ -149,14 +149,15 @@ def reached(results: Results, score: float) -> str:
         run = point.env, point.variant, point.seed
         if first.setdefault(run) is None and point.score >= score:
             first[run] = point.step
-    lines = [_line(["", *results.variants]), "|---" * (len(results.variants) + 1) + "|"]
+    rows = []
     for game in results.games:
         cells = [
             _first_steps([step for (*of, _), step in first.items() if of == [game, variant]])
             for variant in results.variants
         ]
-        lines.append(_line([game, *cells]))
-    return "\n".join([*lines, "", f"Steps until a score of {score:g}: mean (seeds)."]) + "\n"
+        rows.append([game, *cells])
+    note = f"Steps until a score of {score:g}: mean (seeds)."
+    return _markdown(["", *results.variants], rows) + f"\n{note}\n"
 
 
 def _first_steps(steps: Sequence[int | None]) -> str:
@@ -211,5 +212,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
+    lines.insert(1, "|---" * len(header) + "|")
+    return "\n".join(lines) + "\n"

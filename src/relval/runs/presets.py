@@ -1,6 +1,7 @@
 """Named settings, each number with the place it comes from."""
 
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -232,6 +233,11 @@ def preset_for(env: str) -> str:
     name = gymnasium_id(env)
     if name not in gym.registry:
         return "relval"  # Atari, or else refused when it is made
+    return _preset_of_registered(name)
+
+
+@cache  # suites ask for each of their runs, and some environments are slow to make
+def _preset_of_registered(name: str) -> str:
     if "mujoco" in str(gym.spec(name).entry_point):
         return "mujoco"
     try:
