@@ -199,7 +199,16 @@ def test_the_preset_paper_holds_the_printed_numbers() -> None:
     ("preset", "differences"),
     [
         ("paper-fit", {"coefficient": 0.625}),
-        ("relval", {"coefficient": 0.1, "target": "lambda", "pairs": "all", "clip": None}),
+        (
+            "relval",
+            {
+                "coefficient": 0.1,
+                "clip": None,
+                "target": "returns",
+                "pairs": "all",
+                "anchor": "mean",
+            },
+        ),
     ],
 )
 def test_presets_differ_from_the_paper_s_in_the_critic_alone(
