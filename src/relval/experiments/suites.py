@@ -357,7 +357,7 @@ SUITES: dict[str, Suite] = {
     "mujoco": Suite(
         summary="continuous control",
         envs=("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"),
-        variants=(ABSOLUTE, RELATIVE),
+        variants=(ABSOLUTE, RELATIVE, PAPER),
         seeds=tuple(range(1, 6)),
         total_steps=1_000_000,
     ),

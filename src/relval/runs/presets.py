@@ -204,7 +204,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "mujoco": Preset(
         summary="MuJoCo",
-        critics=_SMALL_CRITICS,
+        critics=_SMALL_CRITICS | {"relative": _BEST_RELATIVE},
         ppo=PPOConfig(
             steps=256,
             epochs=10,
