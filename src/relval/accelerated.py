@@ -21,7 +21,8 @@ from relval.envs.atari.player import RESULT, STACK, copy_records
 from relval.envs.atari.pool import Group
 from relval.envs.atari.screens import SIZE
 from relval.envs.atari.tensors import FrameMaker, push
-from relval.ppo import Agent, Collected, Compiler, as_it_is
+from relval.optimizer import Compiler, as_it_is
+from relval.ppo import Agent, Collected
 from relval.relative import Trajectories
 
 Result = TypeVar("Result")

@@ -5,7 +5,7 @@ rollout, deal out minibatches, and judge each of them.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +15,11 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
+from relval._bounds import Count, Positive, Share, Weight
 from relval.critics import CriticConfig, Minibatch, Rollout, make_critic
 from relval.envs import Episode, EpisodeCounter, Normaliser
 from relval.networks import Encoder, NetworkConfig, make_encoder, make_policy
+from relval.optimizer import Compiler, as_it_is, descend, shortened
 from relval.relative import Trajectories
 
 _FEW_NUMBERS = 2**10
@@ -28,40 +30,30 @@ _FEW_NUMBERS = 2**10
 class PPOConfig:
     """The numbers of PPO that do not belong to the critic."""
 
-    steps: int = 128
+    steps: Count = 128
     """Steps of each environment in a rollout."""
-    epochs: int = 5
+    epochs: Count = 5
     """Passes over each rollout."""
-    minibatch: int = 128
+    minibatch: Count = 128
     """Transitions in a minibatch."""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
-    lam: float = 0.95
+    lam: Share = 0.95
     """λ of generalised advantage estimation."""
-    clip: float = 0.1
+    clip: Positive = 0.1
     """Largest departure of the probability ratio from 1 that the loss rewards."""
-    entropy: float = 0.01
+    entropy: Weight = 0.01
     """Weight of the entropy bonus."""
-    learning_rate: float = 2.5e-4
+    learning_rate: Positive = 2.5e-4
     """Of Adam."""
-    adam_eps: float = 1e-5
+    adam_eps: Positive = 1e-5
     """Of Adam."""
-    max_grad_norm: float | None = 0.5
+    max_grad_norm: Positive | None = 0.5
     """Longest gradient, over all parameters together; None for no limit."""
     anneal_learning_rate: bool = False
     """Let the learning rate fall linearly to zero."""
     anneal_clip: bool = False
     """Let the clip range fall linearly to zero."""
-
-
-Function = Callable[..., Any]
-Compiler = Callable[[Function], Function]
-"""From a function of tensors to a faster one."""
-
-
-def as_it_is(function: Function) -> Function:
-    """The same function."""
-    return function
 
 
 class Agent(nn.Module):
@@ -89,80 +81,6 @@ class Agent(nn.Module):
     def critic_encoder(self) -> Encoder:
         """The encoder that the critic sees through."""
         return self.encoder if self.own_encoder is None else self.own_encoder
-
-
-def make_optimizer(
-    agent: Agent, config: PPOConfig, compiled: Compiler = as_it_is
-) -> torch.optim.Adam:
-    """Adam over all of the agent's parameters, laid out in one tensor.
-
-    The agent's parameters become views of it: to clip and step one long vector costs a fraction of
-    doing so layer by layer. Filters are laid out channels last, as convolutions want them.
-    """
-    parameters = list(agent.parameters())
-    flat = nn.Parameter(torch.cat([_as_laid_out(parameter.detach()) for parameter in parameters]))
-    for parameter, piece in zip(parameters, _pieces(flat.detach(), parameters), strict=True):
-        parameter.data = piece
-    if flat.is_cuda:
-        return RecordableAdam(flat, config, compiled)
-    return torch.optim.Adam([flat], lr=config.learning_rate, eps=config.adam_eps, fused=True)
-
-
-class RecordableAdam(torch.optim.Adam):
-    """Adam of one parameter, where all that changes is a tensor, so that steps can be replayed."""
-
-    def __init__(self, flat: nn.Parameter, config: PPOConfig, compiled: Compiler) -> None:
-        rate = torch.tensor(config.learning_rate, device=flat.device)
-        super().__init__([flat], lr=rate, eps=config.adam_eps, capturable=True)
-        self._advance = compiled(_adam)
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """A step along the gradient."""
-        (group,) = self.param_groups
-        (flat,) = group["params"]
-        state = self.state[flat]
-        if not state:
-            state["step"] = torch.zeros((), device=flat.device)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(flat), torch.zeros_like(flat)
-        moments = state["exp_avg"], state["exp_avg_sq"], state["step"]
-        self._advance(flat, flat.grad, *moments, group["lr"], *group["betas"], group["eps"])
-
-
-def _adam(
-    parameter: Tensor,
-    gradient: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    step: Tensor,
-    rate: Tensor,
-    beta: float,
-    beta_square: float,
-    eps: float,
-) -> None:
-    """Kingma and Ba (2015), Algorithm 1, in place."""
-    step.add_(1)
-    mean.lerp_(gradient, 1 - beta)
-    square.mul_(beta_square).addcmul_(gradient, gradient, value=1 - beta_square)
-    spread = (square / (1 - beta_square**step)).sqrt() + eps
-    parameter.sub_(rate / (1 - beta**step) * mean / spread)
-
-
-def _as_laid_out(parameter: Tensor) -> Tensor:
-    """A parameter or its gradient as a vector; filters channels last."""
-    return (parameter.permute(0, 2, 3, 1) if parameter.ndim == 4 else parameter).flatten()
-
-
-def _pieces(flat: Tensor, parameters: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Views of a vector in the shapes of parameters, laid out as `_as_laid_out` does."""
-    for piece, parameter in zip(
-        flat.split([parameter.numel() for parameter in parameters]), parameters, strict=True
-    ):
-        if parameter.ndim == 4:
-            filters, channels, height, width = parameter.shape
-            yield piece.view(filters, height, width, channels).permute(0, 3, 1, 2)
-        else:
-            yield piece.view(parameter.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +249,7 @@ def learn(
     prepared = agent.critic.prepare(rollout, gamma=config.gamma, lam=config.lam)
     once = agent.critic.diagnose(rollout, prepared, gamma=config.gamma, lam=config.lam)
     seen: list[dict[str, Tensor]] = []
-    judge, shorten = compiled(_judge), compiled(_shorten)
+    judge, shorten = compiled(_judge), compiled(shortened)
     parameters = list(agent.parameters())
     for epoch in range(config.epochs):
         if epoch and agent.critic.refreshes:
@@ -347,7 +265,7 @@ def learn(
             loss, metrics = judge(agent, rollout, prepared, minibatch, config.entropy, clip)
             gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
             gradient, norm = shorten(gradients, config.max_grad_norm)
-            _descend(optimizer, parameters, gradient)
+            descend(optimizer, parameters, gradient)
             seen.append({**metrics, "gradient_norm": norm})
     means = {name: torch.stack([metrics[name] for metrics in seen]).mean() for name in seen[0]}
     return once | means
@@ -429,28 +347,6 @@ def _losses(
             **verdict.metrics,
         }
     return sides, metrics
-
-
-def _shorten(gradients: Sequence[Tensor], longest: float | None) -> tuple[Tensor, Tensor]:
-    """The gradient of all parameters as one vector, cut to a length, and its length before."""
-    flat = torch.cat([_as_laid_out(gradient) for gradient in gradients])
-    norm: Tensor = flat.norm()
-    if longest is not None:
-        flat = flat * (longest / (norm + 1e-6)).clamp(max=1.0)
-    return flat, norm
-
-
-def _descend(
-    optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor], gradient: Tensor
-) -> None:
-    """A step of the optimiser, which may hold the parameters or the vector that they lie in."""
-    whole, *others = optimizer.param_groups[0]["params"]
-    if not others and whole.shape == gradient.shape:
-        whole.grad = gradient
-    else:
-        for parameter, piece in zip(parameters, _pieces(gradient, parameters), strict=True):
-            parameter.grad = piece
-    optimizer.step()
 
 
 def _check_finite(name: str, values: np.ndarray) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relval._bounds import Count, Natural, Positive, Weight
 from relval.networks import NetworkConfig, initialised, make_encoder
 from relval.ppo import Collected
 
@@ -21,18 +22,18 @@ from relval.ppo import Collected
 class PreferenceConfig:
     """Learning from comparisons in place of rewards."""
 
-    comparisons: int = 0
+    comparisons: Natural = 0
     """Pairs of segments that the teacher compares after each rollout; 0 to learn from rewards."""
-    segment: int = 25
+    segment: Count = 25
     """Steps of a segment, all within one episode."""
-    certainty: float = 3.0
+    certainty: Weight = 3.0
     """β, how well the teacher tells returns apart: it prefers the higher one with probability
     σ(β d), where d is how much higher it is, in standard deviations of those that it sees."""
-    remembered: int = 1_000
+    remembered: Count = 1_000
     """Comparisons that the model of rewards is learned from, the newest ones."""
-    batches: int = 20
+    batches: Count = 20
     """Gradient steps of the model after each rollout, on 64 comparisons each."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Of the model."""
 
 

@@ -16,17 +16,8 @@ from torch import Tensor
 from relval.accelerated import DeviceCollector, Recorded, finish
 from relval.critics import CRITICS
 from relval.envs import AtariPool, Normaliser, seen_space
-from relval.ppo import (
-    Agent,
-    Collected,
-    Collector,
-    PPOConfig,
-    RecordableAdam,
-    as_it_is,
-    fetch,
-    learn,
-    make_optimizer,
-)
+from relval.optimizer import RecordableAdam, as_it_is, make_optimizer
+from relval.ppo import Agent, Collected, Collector, fetch, learn
 from relval.relative import Trajectories
 from relval.runs import Config, configure
 
@@ -63,6 +54,7 @@ def settings(critic: str = "relative", options: dict[str, Any] | None = None) ->
     return configure(
         "Pong",
         critic,
+        preset="paper" if critic == "relative" else None,
         critic_options=options or {},
         ppo={"steps": STEPS, "minibatch": 8, "epochs": 2},
         envs={"num_envs": ENVS},
@@ -173,7 +165,7 @@ class Learner:
             partial(
                 learn,
                 self.agent,
-                make_optimizer(self.agent, config.ppo),
+                make_optimizer(self.agent, rate=2.5e-4, eps=1e-5),
                 rollout,
                 config.ppo,
                 generator,
@@ -248,10 +240,9 @@ def assert_learned_the_same(before: Tensor, one: Tensor, other: Tensor, device: 
 
 
 def test_an_adam_that_can_be_replayed_is_adam() -> None:
-    config = PPOConfig(learning_rate=0.01, adam_eps=1e-5)
     start = torch.randn(50, generator=torch.Generator().manual_seed(0))
     ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
-    recordable = RecordableAdam(ours, config, as_it_is)
+    recordable = RecordableAdam(ours, rate=0.01, eps=1e-5)
     adam = torch.optim.Adam([theirs], lr=0.01, eps=1e-5)
     for seed in range(30):
         gradient = torch.randn(50, generator=torch.Generator().manual_seed(seed))

@@ -76,12 +76,12 @@ def test_whole_numbers_in_yaml_become_floats_where_floats_are_meant(config: Conf
 def test_an_unknown_setting_is_refused_with_the_nearest_one(
     config: Config, section: str | None, wrong: str, right: str
 ) -> None:
-    with pytest.raises(ValueError, match=rf"{wrong}; did you mean {right}\?"):
+    with pytest.raises(ValueError, match=rf"{wrong}'; did you mean {right}\?"):
         from_yaml(changed(config, section, **{wrong: 1}))
 
 
 def test_a_setting_like_no_other_is_refused(config: Config) -> None:
-    with pytest.raises(ValueError, match=r"there is no setting ppo\.xyzzy$"):
+    with pytest.raises(ValueError, match=r"no setting 'ppo\.xyzzy'; choose from ppo\.steps, "):
         from_yaml(changed(config, "ppo", xyzzy=1))
 
 

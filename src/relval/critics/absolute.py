@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from relval._bounds import Positive
 from relval.critics.base import (
     Critic,
     CriticConfig,
@@ -22,7 +23,7 @@ from relval.relative import gae
 class AbsoluteConfig(CriticConfig):
     """Values V(s), learned from λ-returns with half the mean squared error."""
 
-    clip: float | None = None
+    clip: Positive | None = None
     """Largest departure from the old value that the loss rewards; by default no limit."""
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from relval._bounds import Weight
 from relval.relative import Delta, LinearDelta, Trajectories, constant_part
 
 Prepared = TypeVar("Prepared")
@@ -18,7 +19,7 @@ Prepared = TypeVar("Prepared")
 class CriticConfig:
     """What all critics can be told."""
 
-    coefficient: float = 0.5
+    coefficient: Weight = 0.5
     """Weight of the critic's loss beside the policy's."""
     normalise_advantages: bool = True
     """Bring the advantages of each minibatch to a common scale."""

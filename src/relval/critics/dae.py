@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from relval._bounds import Weight
 from relval.critics.base import Critic, CriticConfig, Evaluation, Minibatch, Rollout, moments
 from relval.networks import advantage_head, value_head
 
@@ -19,7 +20,7 @@ from relval.networks import advantage_head, value_head
 class DAEConfig(CriticConfig):
     """Advantages A(s, a), centred under the behaviour policy, fitted jointly with values."""
 
-    coefficient: float = 1.5
+    coefficient: Weight = 1.5
     """Weight of the critic's loss (CustomPPO_atari.yml of the authors' code)."""
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from relval._bounds import Count, Positive, Share, Weight
 from relval.critics.base import (
     Critic,
     CriticConfig,
@@ -27,15 +28,15 @@ from relval.relative import Trajectories, discounted_targets, gae, pair_loss
 class DiscountedConfig(CriticConfig):
     """Discounted differences γ V(s) − V(s'), learned from pairs with the mean squared error."""
 
-    coefficient: float = 0.3
+    coefficient: Weight = 0.3
     """Weight of the critic's loss."""
     pairs: Literal["random", "biased"] = "biased"
     """Partners drawn from the batch, or some of them from the own episode."""
-    same_episode: float = 0.33
+    same_episode: Share = 0.33
     """With biased pairs: the probability of a partner from the own episode."""
-    n: int = 5
+    n: Count = 5
     """Steps of the targets."""
-    clip: float | None = 0.15
+    clip: Positive | None = 0.15
     """Largest departure from the old difference that the loss rewards; None for no limit."""
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from relval._bounds import Count, Positive, Share, Weight
 from relval.critics.base import (
     Critic,
     CriticConfig,
@@ -59,13 +60,13 @@ _GAUGES: dict[Anchor, str] = {
 class RelativeConfig(CriticConfig):
     """Value differences Δ(s, s'), learned from pairs with the mean squared error."""
 
-    coefficient: float = 0.3
+    coefficient: Weight = 0.3
     """Weight of the critic's loss. The paper prints 1.25; see the presets."""
     head: Literal["linear", "mlp"] = "linear"
     """Difference of one score per state (the paper's), or an odd function of embeddings."""
     pairs: Literal["random", "biased", "all"] = "biased"
     """Partners drawn from the batch, some of them from the own episode, or all in the minibatch."""
-    same_episode: float = 0.33
+    same_episode: Share = 0.33
     """With biased pairs: the probability of a partner from the own episode."""
     partners: Literal["batch", "minibatch"] = "batch"
     """With random pairs: where partners are drawn from. Those of the minibatch are encoded anyway,
@@ -75,9 +76,9 @@ class RelativeConfig(CriticConfig):
     target: Literal["one-step", "n-step", "lambda", "returns"] = "n-step"
     """What the differences are regressed on: the paper's targets, for which no end is worth
     anything certain, or beyond the paper the differences of λ-returns of anchored values."""
-    n: int = 5
+    n: Count = 5
     """Steps of n-step targets."""
-    target_lam: float = 0.95
+    target_lam: Share = 0.95
     """λ of λ targets and returns."""
     both_terminal: BothTerminal = "zero"
     """What two terminal successors differ by: nothing, or what Eq. 20 derives."""
@@ -85,12 +86,12 @@ class RelativeConfig(CriticConfig):
     """Where relative values start: at zero, or ranked by their start states (Sec. 4). Or beyond the
     paper, with one constant for all: what centres advantages, what returns before terminations
     tell, or what makes advantages smallest."""
-    offset_rate: float = 0.1
+    offset_rate: Share = 0.1
     """With the anchor mean and a linear head: the weight of the newest rollout in the constant."""
     mask_terminal: bool = True
     """Let the end of an episode be worth zero in advantages, as in GAE; or else as much as the
     next episode's start, which follows it."""
-    clip: float | None = 0.15
+    clip: Positive | None = 0.15
     """Largest departure from the old difference that the loss rewards; None for no limit."""
 
     def __post_init__(self) -> None:

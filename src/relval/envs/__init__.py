@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from relval._bounds import Count, Share
 from relval.envs import atari, minatar
 from relval.envs.atari import AtariPool as AtariPool
 from relval.envs.episodes import Episode as Episode
@@ -25,7 +26,7 @@ from relval.envs.random_state import restore as _restore_generator
 class EnvConfig:
     """How environments are made and seen."""
 
-    num_envs: int = 8
+    num_envs: Count = 8
     """Environments side by side."""
     normalise_observations: bool = False
     """Shift and scale observations by running statistics."""
@@ -34,7 +35,7 @@ class EnvConfig:
     gauge: float = 0.0
     """Learn from rewards with 1 − γ of this added. Where nothing terminates the problem stays the
     same, with this added to all values (Lemma B.1). Scores are those of the true rewards."""
-    sticky_actions: float | None = None
+    sticky_actions: Share | None = None
     """Atari, MinAtar: probability that the last action is repeated in place of the chosen one; by
     default 0 for Atari, 0.1 for MinAtar."""
     full_actions: bool = False

@@ -1,8 +1,6 @@
 """The configuration of a run: a tree of frozen dataclasses, and its YAML."""
 
 import dataclasses
-import difflib
-import types
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,6 +10,8 @@ from typing import Any, Literal
 import tyro
 import yaml
 
+from relval._bounds import Count, Natural, check_value
+from relval._names import check_name
 from relval.critics import CRITICS, CriticConfig, critic_name
 from relval.envs import EnvConfig
 from relval.networks import NetworkConfig
@@ -29,15 +29,15 @@ class Config:
     """The critic, and what it is told."""
     preset: tyro.conf.Suppress[str] = "none"
     """The preset that the other values started from."""
-    seed: int = 1
+    seed: Natural = 1
     """Of everything random in the run."""
-    total_steps: int = 10_000_000
+    total_steps: Count = 10_000_000
     """Environment steps, over all environments together."""
     envs: EnvConfig = field(default_factory=EnvConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
-    threads: int | None = None
+    threads: Count | None = None
     """CPU threads for learning; acting uses one. By default one as well, but on Atari, whose images
     repay it, one for each core, or `OMP_NUM_THREADS`."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -46,12 +46,12 @@ class Config:
     """On a GPU: how encoders compute; parameters are float32 always."""
     compile: Literal["on", "off"] = "on"
     """On a GPU: whether steps are recorded as CUDA graphs and replayed, which changes no result."""
-    checkpoint_every: int = 100_000
+    checkpoint_every: Count = 100_000
     """Steps between checkpoints."""
 
     def __post_init__(self) -> None:
         for name, kind, value in _leaves(self):
-            _check_value(name, kind, value)
+            check_value(name, kind, value)
         batch = self.ppo.steps * self.envs.num_envs
         if self.ppo.minibatch > batch:
             raise ValueError(
@@ -65,69 +65,15 @@ class Config:
             )
 
 
-_AT_LEAST_1 = {
-    "total_steps",
-    "threads",
-    "checkpoint_every",
-    "envs.num_envs",
-    "ppo.steps",
-    "ppo.epochs",
-    "ppo.minibatch",
-    "critic.n",
-    "preferences.segment",
-    "preferences.remembered",
-    "preferences.batches",
-}
-_PROBABILITIES = {
-    "ppo.gamma",
-    "ppo.lam",
-    "envs.sticky_actions",
-    "critic.same_episode",
-    "critic.target_lam",
-    "critic.offset_rate",
-}
-_ABOVE_0 = {
-    "ppo.clip",
-    "ppo.learning_rate",
-    "ppo.adam_eps",
-    "ppo.max_grad_norm",
-    "critic.clip",
-    "preferences.learning_rate",
-}
-_AT_LEAST_0 = {
-    "seed",
-    "ppo.entropy",
-    "critic.coefficient",
-    "preferences.comparisons",
-    "preferences.certainty",
-}
-
-
 def _leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """The name, type and value of each setting of a section and of those below it."""
-    hints = typing.get_type_hints(type(section))
+    hints = typing.get_type_hints(type(section), include_extras=True)
     for item in dataclasses.fields(section):
         value = getattr(section, item.name)
         if dataclasses.is_dataclass(value):
             yield from _leaves(value, f"{prefix}{item.name}.")
         else:
             yield prefix + item.name, hints[item.name], value
-
-
-def _check_value(name: str, kind: Any, value: Any) -> None:
-    if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
-        choices = ", ".join(typing.get_args(kind))
-        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
-    if value is None:
-        return
-    if name in _AT_LEAST_1 and not value >= 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    if name in _PROBABILITIES and not 0 <= value <= 1:
-        raise ValueError(f"{name} must lie in [0, 1], got {value}")
-    if name in _ABOVE_0 and not value > 0:
-        raise ValueError(f"{name} must be above 0, got {value}")
-    if name in _AT_LEAST_0 and not value >= 0:
-        raise ValueError(f"{name} must be at least 0, got {value}")
 
 
 def to_yaml(config: Config) -> str:
@@ -178,16 +124,11 @@ def _build(kind: Any, tree: dict[str, Any], prefix: str) -> Any:
 
 
 def _is_float(hint: Any) -> bool:
-    if isinstance(hint, types.UnionType):
-        return float in typing.get_args(hint)
-    return hint is float
+    return float in (hint, *typing.get_args(hint))
 
 
 def check_settings(settings: Iterable[str], known: Iterable[str], prefix: str) -> None:
     """Refuses a setting that there is not, with the nearest that there is."""
-    known = list(known)
-    for name in settings:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {prefix}{near[0]}?" if near else ""
-            raise ValueError(f"there is no setting {prefix}{name}{hint}")
+    names = [prefix + name for name in known]
+    for setting in settings:
+        check_name("setting", prefix + setting, names)

@@ -18,16 +18,8 @@ from relval import envs
 from relval._machine import cores
 from relval.accelerated import GROUPS, DeviceCollector, Recorded, Waiting, finish, go_to
 from relval.envs import Episode
-from relval.ppo import (
-    Agent,
-    Collected,
-    Collector,
-    Compiler,
-    as_it_is,
-    fetch,
-    learn,
-    make_optimizer,
-)
+from relval.optimizer import Compiler, as_it_is, make_optimizer, set_rate
+from relval.ppo import Agent, Collected, Collector, fetch, learn
 from relval.preferences import Comparisons, Preferences
 from relval.runs.checkpoint import Checkpoint
 from relval.runs.config import Config
@@ -84,7 +76,12 @@ class Trainer:
         self.stream = torch.cuda.Stream() if on_gpu else None
         with torch.cuda.stream(self.stream):
             self._set_precision()
-            self.optimizer = make_optimizer(self.agent, config.ppo, self._compiler)
+            self.optimizer = make_optimizer(
+                self.agent,
+                rate=config.ppo.learning_rate,
+                eps=config.ppo.adam_eps,
+                compiled=self._compiler,
+            )
             self.clip: float | Tensor = (
                 torch.tensor(config.ppo.clip, device=self.device) if on_gpu else config.ppo.clip
             )
@@ -166,11 +163,7 @@ class Trainer:
             self.clip.fill_(clip)
         else:
             self.clip = clip
-        for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+        set_rate(self.optimizer, rate)
 
     def _make_envs(self, config: envs.EnvConfig) -> VectorEnv[Any, Any, Any]:
         return envs.make(self.config.env, config, screens=self.device.type == "cuda")
