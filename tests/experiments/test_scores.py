@@ -165,8 +165,12 @@ def test_a_profile_counts_runs_above_and_games_equally() -> None:
 
 
 def test_a_curve_has_an_interval_at_each_point() -> None:
-    curves = np.stack([TWO_GAMES, 2 * TWO_GAMES])
-    first, second = s.sample_efficiency(curves, s.mean, resamples=300)
+    begun = np.array([[NAN], [1.0]]) * TWO_GAMES  # on one of both games
+    curves = np.stack([begun, TWO_GAMES, 2 * TWO_GAMES])
+    none, first, second = s.sample_efficiency(curves, s.mean, resamples=300)
+    assert none is None
+    assert first is not None
+    assert second is not None
     assert_allclose(
         [second.value, second.low, second.high], 2 * np.array(list(vars(first).values()))
     )

@@ -10,17 +10,15 @@ from typing import Any
 from relval import __version__
 
 
-def page(title: str, sections: Iterable[str], data: Any, *, package: str) -> str:
+def page(title: str, sections: Iterable[str], data: Any = None, *, package: str) -> str:
     """The whole HTML, with style, script and numbers in it.
 
     Args:
       title: Of the window.
       sections: HTML; empty ones are left out.
-      data: What the script finds as `data`.
+      data: What the script finds as `data`; without any there is no script.
       package: Where `page.css` and `page.js` lie that follow those of all pages.
     """
-    numbers = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    numbers = numbers.replace("<", "\\u003c")  # nothing in it may end the script
     body = "\n".join(section for section in sections if section)
     return f"""<!doctype html>
 <html lang="en">
@@ -35,12 +33,18 @@ def page(title: str, sections: Iterable[str], data: Any, *, package: str) -> str
 <body>
 {body}
 <footer>Made by relval {escape(__version__)}.</footer>
-<noscript>The pictures need JavaScript.</noscript>
+{"" if data is None else _script(data, package)}</body>
+</html>
+"""
+
+
+def _script(data: Any, package: str) -> str:
+    numbers = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    numbers = numbers.replace("<", "\\u003c")  # nothing in it may end the script
+    return f"""<noscript>The pictures need JavaScript.</noscript>
 <script type="application/json" id="data">{numbers}</script>
 <script>
 {_assets("page.js", package)}</script>
-</body>
-</html>
 """
 
 

@@ -232,9 +232,13 @@ def _share_above(scores: np.ndarray, threshold: float) -> np.ndarray:
 
 def sample_efficiency(
     curves: np.ndarray, aggregate: Aggregate = iqm, *, resamples: int = 2_000, seed: int = 0
-) -> list[Interval]:
-    """An aggregate at each point of learning curves `[points, G, K]`."""
-    return [interval(scores, aggregate, resamples=resamples, seed=seed) for scores in curves]
+) -> list[Interval | None]:
+    """An aggregate at each point of learning curves `[points, G, K]`, once all games have begun."""
+    begun = np.isfinite(curves).any(2).all(1)
+    return [
+        interval(scores, aggregate, resamples=resamples, seed=seed) if known else None
+        for scores, known in zip(curves, begun.tolist(), strict=True)
+    ]
 
 
 # Are the intervals what they say?

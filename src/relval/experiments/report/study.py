@@ -138,19 +138,18 @@ class Study:
         """The IQM of the shared games, over the steps of training."""
         if not self.several_games or not self.results.curves:
             return None
-        x = self._steps
-        lines: dict[str, list[Interval | None]] = {}
-        for name in self.variants:
-            runs = np.stack(
-                [self.results.normalised(g, self._runs[g, name]) for g in self.shared], axis=1
-            )
-            lines[name] = [
-                s.interval(scores, s.iqm, resamples=2_000) if known else None
-                for scores, known in zip(
-                    runs, np.isfinite(runs).any(2).all(1).tolist(), strict=True
+        return Curves(
+            self._steps,
+            {
+                name: s.sample_efficiency(
+                    np.stack(
+                        [self.results.normalised(g, self._runs[g, name]) for g in self.shared],
+                        axis=1,
+                    )
                 )
-            ]
-        return Curves(x, lines)
+                for name in self.variants
+            },
+        )
 
     def curves(self, game: str) -> Curves:
         """The mean score on a game over the steps of training, with 95% intervals."""

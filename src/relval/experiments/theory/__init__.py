@@ -7,7 +7,7 @@ small enough to enumerate: nothing is sampled, so both must agree to rounding.
 from collections.abc import Iterator
 from pathlib import Path
 
-from relval import __version__
+from relval._page import write
 from relval.experiments.theory import estimates, operators, page, targets
 from relval.experiments.theory.exhibit import Exhibit
 
@@ -35,9 +35,8 @@ def show(out: Path) -> bool:
             mark = "ok" if check.holds else "OFF"
             comparison = f"{check.measured:12.6g}  {check.relation} {check.predicted:<12.6g}"
             print(f"  {check.label:<52} {comparison} {mark}")
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "index.html"
-    path.write_text(page.render(shown, __version__), encoding="utf-8")
+    write(path, page.render(shown))
     checks = [check for exhibit in shown for check in exhibit.checks]
     held = sum(check.holds for check in checks)
     print(f"\n{held} of {len(checks)} numbers agree with the theory. Pictures: {path}")

@@ -1,0 +1,184 @@
+"""Vector environments from names, and their states for checkpoints."""
+
+import difflib
+import importlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from relval._bounds import Count, Share
+from relval.envs import atari, minatar
+from relval.envs.atari import AtariPool
+from relval.envs.random_state import capture as _capture_generator
+from relval.envs.random_state import restore as _restore_generator
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """How environments are made and seen."""
+
+    num_envs: Count = 8
+    """Environments side by side."""
+    normalise_observations: bool = False
+    """Shift and scale observations by running statistics."""
+    normalise_rewards: bool = False
+    """Divide rewards by the running spread of discounted returns."""
+    gauge: float = 0.0
+    """Learn from rewards with 1 − γ of this added. Where nothing terminates the problem stays the
+    same, with this added to all values (Lemma B.1). Scores are those of the true rewards."""
+    sticky_actions: Share | None = None
+    """Atari, MinAtar: probability that the last action is repeated in place of the chosen one; by
+    default 0 for Atari, 0.1 for MinAtar."""
+    full_actions: bool = False
+    """Atari: offer all 18 actions, in place of those that the game knows."""
+    episodic_life: bool = True
+    """Atari: let the loss of a life end an episode; scores are those of whole games always."""
+    fire_reset: bool = True
+    """Atari: begin episodes with FIRE, in games that know it."""
+    workers: int | None = None
+    """Atari: processes that emulate, 0 for none beside the learner; by default one for each
+    environment, but no more than there are cores. Results do not depend on it."""
+    ramping: bool = True
+    """MinAtar: let the difficulty rise during an episode."""
+
+
+def settle(name: str, config: EnvConfig) -> tuple[str, EnvConfig]:
+    """An environment's one name, and its settings with nothing left open."""
+    sticky = config.sticky_actions
+    if sticky is None:
+        sticky = 0.1 if name.startswith(minatar.PREFIX) else 0.0
+    return atari.find(name) or name, replace(config, sticky_actions=sticky)
+
+
+def gymnasium_id(name: str) -> str:
+    """The id in `module:Id-v0`, whose module is imported so that it may register it."""
+    module, colon, after = name.partition(":")
+    if not colon:
+        return name
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{name!r} asks for the module {module!r}, which cannot be imported: {error}"
+        ) from error
+    return after
+
+
+def make(
+    name: str, config: EnvConfig, *, render: bool = False, screens: bool = False
+) -> VectorEnv[Any, Any, Any]:
+    """The vector environment of a name: `Pong`, `MinAtar/Breakout`, or any Gymnasium id.
+
+    Args:
+      name: The environment; `module:Id-v0` for one that a module registers when it is imported.
+      config: How it is made and seen.
+      render: Whether it will be asked for pictures.
+      screens: Whether Atari games deliver screens, to be preprocessed elsewhere.
+    """
+    name, config = settle(name, config)
+    assert config.sticky_actions is not None
+    if name in atari.games():
+        return AtariPool(
+            name,
+            config.num_envs,
+            deliver="screens" if screens else "stacks",
+            sticky_actions=config.sticky_actions,
+            full_actions=config.full_actions,
+            episodic_life=config.episodic_life,
+            fire_reset=config.fire_reset,
+            workers=0 if render else config.workers,
+            render_mode="rgb_array" if render else None,
+        )
+    if name.startswith(minatar.PREFIX):
+        return minatar.MinAtarVectorEnv(
+            minatar.game(name),
+            config.num_envs,
+            sticky_actions=config.sticky_actions,
+            ramping=config.ramping,
+            render_mode="rgb_array" if render else None,
+        )
+    name = gymnasium_id(name)
+    if name not in gym.registry:
+        known = [*gym.registry, *minatar.names(), *atari.games()]
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"there is no environment {name!r}{hint}")
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
+    try:
+        if render:
+            _check_draws(name)
+        if gym.spec(name).entry_point == _CARTPOLE and not render:
+            envs = gym.make_vec(name, config.num_envs, vectorization_mode="vector_entry_point")
+        else:
+            envs = gym.make_vec(
+                name,
+                config.num_envs,
+                vectorization_mode="sync",
+                vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+                **options,
+            )
+    except gym.error.DependencyNotInstalled as error:
+        raise ModuleNotFoundError(f"{name} needs a package that is missing: {error}") from error
+    return envs
+
+
+def _check_draws(name: str) -> None:
+    with gym.make(name) as env:
+        modes = env.metadata.get("render_modes", [])
+    if "rgb_array" not in modes:
+        raise ValueError(
+            f"{name} draws no pictures: a render mode 'rgb_array' was expected, got {modes}; "
+            "`relval eval` plays it without"
+        )
+
+
+_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+
+
+def pictures(envs: VectorEnv[Any, Any, Any]) -> tuple[np.ndarray, ...]:
+    """Each environment as it looks now, `[height, width, 3]`; they were made with `render`."""
+    try:
+        rendered: Any = envs.render()
+    except gym.error.DependencyNotInstalled as error:
+        raise ModuleNotFoundError(f"pictures need a package that is missing: {error}") from error
+    return tuple(map(np.asarray, rendered))
+
+
+def seen_space(envs: VectorEnv[Any, Any, Any]) -> gym.Space[np.ndarray]:
+    """What one observation is to an agent, preprocessed if it is delivered raw."""
+    space: gym.Space[np.ndarray] = (
+        envs.stack_space if isinstance(envs, AtariPool) else envs.single_observation_space
+    )
+    return space
+
+
+def capture(envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
+    """The state of all environments, as JSON holds it; None where they offer none."""
+    if isinstance(envs, AtariPool | minatar.MinAtarVectorEnv):
+        return envs.capture()
+    if isinstance(envs.unwrapped, CartPoleVectorEnv):
+        cartpole = envs.unwrapped
+        assert cartpole.state is not None
+        return {
+            "state": cartpole.state.tolist(),
+            "steps": cartpole.steps.tolist(),
+            "prev_done": cartpole.prev_done.tolist(),
+            "random": _capture_generator(cartpole.np_random),
+        }
+    return None
+
+
+def restore(envs: VectorEnv[Any, Any, Any], state: dict[str, Any]) -> None:
+    """Puts environments back into a captured state."""
+    if isinstance(envs, AtariPool | minatar.MinAtarVectorEnv):
+        envs.restore(state)
+        return
+    cartpole: Any = envs.unwrapped
+    cartpole.state = np.array(state["state"])
+    cartpole.steps = np.array(state["steps"], dtype=np.int32)
+    cartpole.prev_done = np.array(state["prev_done"], dtype=np.bool_)
+    _restore_generator(cartpole.np_random, state["random"])
