@@ -9,7 +9,7 @@ mathematics is in `relval.relative`.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from relval import relative as relative
