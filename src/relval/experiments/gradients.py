@@ -16,7 +16,7 @@ from relval.critics.base import estimated_constant
 from relval.critics.relative import Anchor, RelativeCritic
 from relval.experiments.results import write_csv
 from relval.ppo import Agent, Collected
-from relval.runs import Run
+from relval.runs import Run, files
 from relval.runs import checkpoint as checkpoints
 from relval.runs.trainer import Trainer
 
@@ -91,7 +91,7 @@ def show(rows: Iterable[Noise]) -> None:
 
 
 def _collect(run: Run, rollouts: int) -> tuple[Agent, list[Collected]]:
-    newest = checkpoints.load_newest(run.folder / "checkpoints")
+    newest = checkpoints.load_newest(run.folder / files.CHECKPOINTS)
     if newest is None:
         raise FileNotFoundError(f"{run.folder} has no checkpoint to measure")
     trainer = Trainer(replace(run.config, device="cpu"))

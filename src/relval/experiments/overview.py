@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from relval.experiments.launchers import Job, Outcome
-from relval.runs import load
+from relval.runs import files, load
 from relval.runs.display import duration
 
 _TAIL = 4096
@@ -32,7 +32,7 @@ class Progress:
 
 def progress(job: Job) -> Progress | None:
     """The last row of a run's log; None before the first."""
-    path = job.folder / "metrics.csv"
+    path = job.folder / files.METRICS
     try:
         with path.open("rb") as file:
             header = file.readline().decode().strip().split(",")

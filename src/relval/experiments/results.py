@@ -12,7 +12,7 @@ import yaml
 
 from relval.experiments.scores import human_normalised, knows_human, read_table
 from relval.experiments.suites import Printed, Suite, Variant, label
-from relval.runs import Run, load
+from relval.runs import Run, files, load
 from relval.runs.config import to_yaml
 
 _CURVE_POINTS = 50
@@ -131,9 +131,7 @@ class Results:
 def gather(suite: Suite, out: Path) -> Results:
     """The finished runs of a suite: from their folders under `out/runs`, or else as stored."""
     folders = {name: out / "runs" / name for name in suite.runs()}
-    finished = {
-        name: load(folder) for name, folder in folders.items() if (folder / "summary.json").exists()
-    }
+    finished = {name: load(folder) for name, folder in folders.items() if files.is_finished(folder)}
     stored = _read_stored(suite, out)
     kept = {name for name, folder in folders.items() if not folder.exists()}
     scores = {_name(score): score for score in stored.scores if _name(score) in kept}

@@ -10,8 +10,7 @@ from relval.experiments import results, tables
 from relval.experiments.launchers import Job, Launcher, Local
 from relval.experiments.overview import Overview, overview
 from relval.experiments.suites import Suite
-from relval.runs import InterruptedRunError
-from relval.runs.config import from_yaml
+from relval.runs import InterruptedRunError, files, load
 
 _ATTEMPTS = 3
 """How often a run may fail before it is given up."""
@@ -93,8 +92,7 @@ def _jobs(suite: Suite, out: Path) -> list[Job]:
 
 def _check_settings(job: Job) -> None:
     """Refuses a folder whose run was made with other settings than the suite's."""
-    stored = job.folder / "config.yaml"
-    if stored.exists() and from_yaml(stored.read_text(encoding="utf-8")) != job.config:
+    if files.is_begun(job.folder) and load(job.folder).config != job.config:
         raise ValueError(
             f"{job.folder} was made with other settings than the suite now has: remove it, or "
             "choose another --out"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from relval.runs import Config, InterruptedRunError, train_or_resume
+from relval.runs import Config, InterruptedRunError, files, train_or_resume
 
 try:
     import fcntl
@@ -33,7 +33,7 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
-        return (self.folder / "summary.json").exists()
+        return files.is_finished(self.folder)
 
     @property
     def busy(self) -> bool:
@@ -57,16 +57,11 @@ class Job:
 
     def _begin(self) -> None:
         """Notes that the run begins or goes on, and makes its folder ready."""
-        if (self.folder / "config.yaml").exists():
+        if files.is_begun(self.folder):
             self._note("resumed")
         else:
             self._note("started")
-            self._clear_false_start()
-
-    def _clear_false_start(self) -> None:
-        """Removes what a process left that was killed before it had written the configuration."""
-        for name in ("provenance.json", "provenance.tmp", "config.tmp"):
-            (self.folder / name).unlink(missing_ok=True)
+            files.clear_false_start(self.folder)
 
     def _note(self, event: str) -> None:
         """Adds to the sweep's journal, in one write, which others cannot come between."""

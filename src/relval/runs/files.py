@@ -1,0 +1,42 @@
+"""The files in a run's folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+CONFIG, PROVENANCE, SUMMARY = "config.yaml", "provenance.json", "summary.json"
+METRICS, EPISODES = "metrics.csv", "episodes.csv"
+CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether there is a run in the folder."""
+    return (folder / CONFIG).exists()
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether there is one that has come to its end."""
+    return (folder / SUMMARY).exists()
+
+
+def clear_false_start(folder: Path) -> None:
+    """Removes what a process left that was killed before it had written the configuration."""
+    provenance, config = folder / PROVENANCE, folder / CONFIG
+    if not config.exists():
+        for path in (provenance, _temporary(provenance), _temporary(config)):
+            path.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Writes a file that is there whole or not at all."""
+    write(path, json.dumps(content, indent=2) + "\n")
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file that is there whole or not at all."""
+    _temporary(path).write_text(text, encoding="utf-8")
+    _temporary(path).replace(path)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_suffix(".tmp")
