@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from relval.critics import Minibatch, RelativeConfig
+from relval.critics import Minibatch
 from relval.critics.pairs import Pairs
 from relval.relative import (
     Delta,
@@ -27,6 +27,7 @@ from relval.relative import (
     trajectory_constant,
 )
 from tests.critics.rollouts import GAMMA, LAM, Case, assert_same_loss
+from tests.settings import paper_critic
 
 HEADS: list[Any] = ["linear", "mlp"]
 BOTH_TERMINAL: list[Any] = ["zero", "derived"]
@@ -97,7 +98,7 @@ def n_step_loss(case: Case, old: Delta, i: Tensor, j: Tensor) -> Tensor:
 @pytest.mark.parametrize("n", [1, 3, 5, 40])
 @pytest.mark.parametrize("size", [5, 16, 1000])
 def test_the_closed_form_is_the_mean_over_all_pairs(n: int, both_terminal: Any, size: int) -> None:
-    case = Case(RelativeConfig(pairs="all", clip=None, n=n, both_terminal=both_terminal))
+    case = Case(paper_critic(pairs="all", clip=None, n=n, both_terminal=both_terminal))
     old = frozen(case)
     case.learn_something()
     for minibatch in case.minibatches(size):
@@ -109,7 +110,7 @@ def test_the_closed_form_is_the_mean_over_all_pairs(n: int, both_terminal: Any, 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("clip", [0.15, 1e6])
 def test_all_pairs_are_all_pairs_of_the_minibatch(head: Any, clip: float) -> None:
-    case = Case(RelativeConfig(pairs="all", head=head, clip=clip))
+    case = Case(paper_critic(pairs="all", head=head, clip=clip))
     old = frozen(case)
     case.learn_something()
     for minibatch in case.minibatches():
@@ -119,8 +120,8 @@ def test_all_pairs_are_all_pairs_of_the_minibatch(head: Any, clip: float) -> Non
 
 
 def test_the_closed_form_equals_the_form_with_pairs_whose_clip_never_acts() -> None:
-    closed = Case(RelativeConfig(pairs="all", clip=None))
-    explicit = Case(RelativeConfig(pairs="all", clip=1e6))
+    closed = Case(paper_critic(pairs="all", clip=None))
+    explicit = Case(paper_critic(pairs="all", clip=1e6))
     closed.learn_something()
     explicit.learn_something()
     for a, b in zip(closed.minibatches(), explicit.minibatches(), strict=True):
@@ -134,7 +135,7 @@ def test_the_closed_form_equals_the_form_with_pairs_whose_clip_never_acts() -> N
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("clip", [None, 0.15])
 def test_the_loss_of_sampled_pairs_by_hand(pairs: Any, head: Any, clip: float | None) -> None:
-    case = Case(RelativeConfig(pairs=pairs, head=head, clip=clip))
+    case = Case(paper_critic(pairs=pairs, head=head, clip=clip))
     old = frozen(case)
     case.learn_something()
     for minibatch in case.minibatches():
@@ -148,7 +149,7 @@ def test_clipping_departs_from_old_differences(head: Any) -> None:
     for learned in (False, True):
         losses = []
         for clip in (None, 0.15):
-            case = Case(RelativeConfig(head=head, clip=clip))
+            case = Case(paper_critic(head=head, clip=clip))
             if learned:
                 case.learn_something()
             losses.append(torch.stack([case.evaluate(m).loss for m in case.minibatches()]))
@@ -164,7 +165,7 @@ def test_clipping_departs_from_old_differences(head: Any) -> None:
 def test_the_target_is_the_one_asked_for(
     target: Any, both_terminal: Any, clip: float | None, head: Any, pairs: Any
 ) -> None:
-    config = RelativeConfig(
+    config = paper_critic(
         target=target,
         both_terminal=both_terminal,
         pairs=pairs,
@@ -196,7 +197,7 @@ def test_the_target_is_the_one_asked_for(
 def test_differences_of_returns_are_those_of_anchored_values(
     anchor: Any, clip: float | None, head: Any, pairs: Any
 ) -> None:
-    config = RelativeConfig(
+    config = paper_critic(
         target="returns", anchor=anchor, pairs=pairs, clip=clip, head=head, target_lam=0.7
     )
     case = Case(config)
@@ -219,7 +220,7 @@ def test_differences_of_returns_are_those_of_anchored_values(
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("clip", [None, 0.15])
 def test_partners_of_the_minibatch_are_each_of_it_once(head: Any, clip: float | None) -> None:
-    case = Case(RelativeConfig(pairs="random", partners="minibatch", head=head, clip=clip))
+    case = Case(paper_critic(pairs="random", partners="minibatch", head=head, clip=clip))
     old = frozen(case)
     case.learn_something()
     for minibatch in case.minibatches():
@@ -239,7 +240,7 @@ def test_refreshed_targets_are_those_of_the_parameters_of_now(
     pairs: Any, clip: float | None
 ) -> None:
     """Clipping still departs from the old differences, and the policy has its old advantages."""
-    case = Case(RelativeConfig(pairs=pairs, clip=clip, refresh_targets=True))
+    case = Case(paper_critic(pairs=pairs, clip=clip, refresh_targets=True))
     assert case.critic.refreshes
     old, advantages = frozen(case), case.advantages()
     case.learn_something()
@@ -257,11 +258,11 @@ def test_refreshed_targets_are_those_of_the_parameters_of_now(
 
 def test_partners_of_the_minibatch_are_random_ones() -> None:
     with pytest.raises(ValueError, match=r"is for critic\.pairs random, got biased"):
-        RelativeConfig(partners="minibatch")
+        paper_critic(partners="minibatch")
 
 
 def test_partners_are_drawn_anew_in_each_epoch() -> None:
-    case = Case(RelativeConfig())
+    case = Case(paper_critic())
     generator = torch.Generator().manual_seed(0)
     drawn = []
     for _ in range(2):
@@ -273,7 +274,7 @@ def test_partners_are_drawn_anew_in_each_epoch() -> None:
 
 def test_biased_pairs_share_an_episode_more_often_than_random_ones() -> None:
     def shared(pairs: Any, probability: float) -> float:
-        case = Case(RelativeConfig(pairs=pairs, same_episode=probability))
+        case = Case(paper_critic(pairs=pairs, same_episode=probability))
         traj = case.traj
         segment = torch.arange(len(traj.elapsed)) - traj.elapsed * traj.envs
         same = [
@@ -291,14 +292,14 @@ def test_biased_pairs_share_an_episode_more_often_than_random_ones() -> None:
 
 @pytest.mark.parametrize("head", HEADS)
 def test_the_head_is_odd(head: Any) -> None:
-    case = Case(RelativeConfig(head=head))
+    case = Case(paper_critic(head=head))
     assert torch.equal(case.head(-case.features), -case.head(case.features))
 
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("anchor", ANCHORS)
 def test_advantages_are_gae_of_anchored_values(anchor: Any, head: Any) -> None:
-    config = RelativeConfig(head=head, anchor=anchor, normalise_advantages=False)
+    config = paper_critic(head=head, anchor=anchor, normalise_advantages=False)
     case = Case(config)
     with torch.no_grad():
         values = ANCHORS[anchor](frozen(case), case.traj)
@@ -312,7 +313,7 @@ def test_advantages_are_gae_of_anchored_values(anchor: Any, head: Any) -> None:
 
 
 def test_an_end_that_is_not_masked_is_worth_what_follows() -> None:
-    config = RelativeConfig(mask_terminal=False, normalise_advantages=False)
+    config = paper_critic(mask_terminal=False, normalise_advantages=False)
     case = Case(config)
     traj, advantages = case.traj, case.critic.prepare(case.rollout, gamma=GAMMA, lam=LAM).advantages
     values = ranked_values(frozen(case), traj)
@@ -330,7 +331,7 @@ def test_an_end_that_is_not_masked_is_worth_what_follows() -> None:
 
 def test_the_anchors_differ() -> None:
     advantages = [
-        Case(RelativeConfig(anchor=anchor, normalise_advantages=False)).advantages()
+        Case(paper_critic(anchor=anchor, normalise_advantages=False)).advantages()
         for anchor in ANCHORS
     ]
     for one, other in combinations(advantages, 2):
@@ -338,7 +339,7 @@ def test_the_anchors_differ() -> None:
 
 
 def test_the_terminal_anchor_keeps_its_offset_where_nothing_terminates() -> None:
-    config = RelativeConfig(anchor="terminal", normalise_advantages=False)
+    config = paper_critic(anchor="terminal", normalise_advantages=False)
     case = Case(config)
     offset = case.critic.state_dict()["offset"].clone()
     assert offset != 0
@@ -352,7 +353,7 @@ def test_the_terminal_anchor_keeps_its_offset_where_nothing_terminates() -> None
 
 def test_the_constant_of_the_mean_is_an_average_over_rollouts() -> None:
     """Of the first ones all count alike, and later the newest as the rate says."""
-    config = RelativeConfig(anchor="mean", offset_rate=0.3, normalise_advantages=False)
+    config = paper_critic(anchor="mean", offset_rate=0.3, normalise_advantages=False)
     case = Case(config)
     single = float(mean_offset(case.traj, case.rollout.memory, gamma=GAMMA, lam=LAM))
     expected = single
@@ -374,7 +375,7 @@ def test_in_another_gauge_differences_are_the_same_and_advantages_as_anchored(an
     gauge = torch.tensor(100.0, dtype=torch.float64)
     none = torch.zeros(12, 4, dtype=torch.bool)
     rewards = torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    config = RelativeConfig(anchor=anchor, normalise_advantages=False)
+    config = paper_critic(anchor=anchor, normalise_advantages=False)
     plain = Case(config, Trajectories(rewards, none))
     shifted = Case(config, Trajectories(rewards + (1 - GAMMA) * gauge, none))
     for one, other in zip(plain.minibatches(), shifted.minibatches(), strict=True):
@@ -389,12 +390,12 @@ def test_in_another_gauge_differences_are_the_same_and_advantages_as_anchored(an
 
 def test_anchors_that_know_ends_need_them() -> None:
     with pytest.raises(ValueError, match=r"needs critic\.mask_terminal"):
-        RelativeConfig(anchor="minvar", mask_terminal=False)
+        paper_critic(anchor="minvar", mask_terminal=False)
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_gradients_flow_through_both_states_of_a_pair(head: Any) -> None:
-    case = Case(RelativeConfig(head=head, clip=None))
+    case = Case(paper_critic(head=head, clip=None))
     minibatch = case.minibatches()[0]
     features = case.features[minibatch.encode].requires_grad_()
     loss = case.critic.evaluate(case.prepared, minibatch, features).loss

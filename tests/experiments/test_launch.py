@@ -17,7 +17,7 @@ import pytest
 from relval.experiments.launchers import Job, Local
 from relval.experiments.launchers.jobs import attempt
 from relval.experiments.overview import progress
-from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, Suite
+from relval.experiments.suites import ABSOLUTE, RELATIVE, Suite
 from relval.experiments.sweep import sweep
 from relval.runs import Config
 from tests.runs.helpers import assert_same_run, available
@@ -37,7 +37,7 @@ class Checkpointed(Suite):
 EIGHT = Checkpointed(
     summary="a test",
     envs=("CartPole-v1",),
-    variants=(ABSOLUTE, RELATIVE_ALL),
+    variants=(ABSOLUTE, RELATIVE),
     seeds=(1, 2, 3, 4),
     total_steps=30_000,
 )

@@ -7,7 +7,7 @@ import pytest
 
 from relval._statistics import mean_and_margin
 from relval.experiments.report import report
-from relval.experiments.suites import ABSOLUTE, RELATIVE_ALL, SUITES, Suite, Variant, suite
+from relval.experiments.suites import ABSOLUTE, RELATIVE, SUITES, Suite, Variant, suite
 from relval.experiments.sweep import sweep
 from relval.runs import configure, load
 from relval.runs.config import to_yaml
@@ -15,7 +15,7 @@ from relval.runs.config import to_yaml
 TINY = Suite(
     summary="a test",
     envs=("CartPole-v1",),
-    variants=(ABSOLUTE, RELATIVE_ALL),
+    variants=(ABSOLUTE, RELATIVE),
     seeds=(1, 2),
     total_steps=1_500,
 )
@@ -51,7 +51,7 @@ def test_a_sweep_runs_what_is_missing_and_nothing_else(
         spread = float(diagnosis["advantage_spread"])
         assert spread == pytest.approx(float(row["advantage_spread"]), rel=1e-3)
         assert diagnosis["critic_share"] == "nan"  # nothing is shared
-    assert "relative-all" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert "relative" in (tmp_path / "table.md").read_text(encoding="utf-8")
 
 
 def test_a_run_that_fails_is_reported_and_the_others_go_on(
@@ -64,7 +64,7 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     printed = capsys.readouterr()
     assert "failed: CartPole-v1/absolute/1" in printed.err
     assert "holds something already" in printed.err
-    assert [row["variant"] for row in rows(tmp_path / "scores.csv")] == ["relative-all"]
+    assert [row["variant"] for row in rows(tmp_path / "scores.csv")] == ["relative"]
 
 
 def test_runs_in_which_no_episode_ends_are_told_of_and_reported(

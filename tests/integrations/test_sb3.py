@@ -167,7 +167,8 @@ def test_advantages_are_relative_gae(envs: int, anchor: str, steps: int) -> None
 
 def test_under_the_right_anchor_advantages_are_those_of_ppo() -> None:
     values = [0.0, 1.5, -2.0, 4.0, 3.0]  # starts are worth zero, so ranks add nothing
-    relative, absolute = (collect(kind, walks(3), values) for kind in (RelativePPO, PPO))
+    relative = collect(RelativePPO, walks(3), values, anchor="rank")
+    absolute = collect(PPO, walks(3), values)
     np.testing.assert_allclose(
         relative.rollout_buffer.advantages, absolute.rollout_buffer.advantages, atol=1e-5
     )
@@ -191,7 +192,7 @@ def test_truncations_leave_rewards_alone_and_keep_the_last_state(normalised: boo
 
 
 def test_the_logged_loss_is_that_of_all_pairs() -> None:
-    model = small(walks(3), pairs="all", batch_size=48, n_epochs=1, gamma=GAMMA).learn(1)
+    model = small(walks(3), target="n-step", batch_size=48, n_epochs=1, gamma=GAMMA).learn(1)
     rollout = model.rollout_buffer.rollout
     i = rollout.traj.transitions
     expected = all_pairs_loss(rollout.memory[i], rollout.memory, rollout.traj, i, n=5, gamma=GAMMA)
@@ -200,10 +201,11 @@ def test_the_logged_loss_is_that_of_all_pairs() -> None:
 
 
 @pytest.mark.parametrize("pairs", ["biased", "random", "all"])
-def test_differences_of_values_are_learned(pairs: str) -> None:
+@pytest.mark.parametrize("target", ["n-step", "returns"])
+def test_differences_of_values_are_learned(pairs: str, target: str) -> None:
     env = walks(2, lengths=(3,))
-    model = small(env, pairs=pairs, gamma=GAMMA, learning_rate=1e-2, batch_size=32, n_epochs=10)
-    model.learn(640)
+    learning: dict[str, Any] = {"learning_rate": 1e-2, "batch_size": 32, "n_epochs": 10}
+    model = small(env, pairs=pairs, target=target, gamma=GAMMA, **learning).learn(960)
     u = model.policy.predict_values(torch.arange(3.0)[:, None]).flatten()
     truth = torch.tensor([1 + GAMMA * (2 + GAMMA * 3), 2 + GAMMA * 3, 3])
     torch.testing.assert_close(u - u[0], truth - truth[0], atol=0.1, rtol=0)

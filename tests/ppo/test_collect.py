@@ -7,11 +7,12 @@ import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from relval.critics import AbsoluteConfig, Critic, RelativeConfig
+from relval.critics import AbsoluteConfig, Critic
 from relval.ppo import Agent, Collected
 from tests.ppo.probes import MODES
 from tests.ppo.script import Played, ScriptedVectorEnv
 from tests.ppo.training import VARIANTS, make_agent, make_collector
+from tests.settings import paper_critic
 
 STEPS = 9
 BOX = gym.spaces.Box(-0.5, 0.5, (2,), np.float32)
@@ -207,7 +208,7 @@ def test_an_epoch_deals_out_each_valid_transition_once(name: str, mode: Autorese
 def test_rank_does_not_look_at_terminal_states(mode: AutoresetMode) -> None:
     """Next-step auto-reset leaves terminal observations in the rollout; they have no value."""
     envs = ScriptedVectorEnv(mode)
-    config = RelativeConfig(anchor="rank", normalise_advantages=False, clip=None)
+    config = paper_critic(normalise_advantages=False, clip=None)
     agent = make_agent(envs.single_observation_space, envs.single_action_space, config)
     looked = 0
     for rollout, _ in rollouts(envs, agent, count=6):

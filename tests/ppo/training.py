@@ -1,5 +1,6 @@
 """Agents, small enough to train within a test."""
 
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -12,21 +13,24 @@ from relval.critics import CRITICS, CriticConfig, RelativeConfig
 from relval.envs import Normaliser
 from relval.networks import NetworkConfig
 from relval.ppo import Agent, Collector, PPOConfig, update
+from tests.settings import paper_critic
 
+_paper = partial(paper_critic, coefficient=0.3)
 VARIANTS: dict[str, CriticConfig] = {
     **{name: config_type() for name, (config_type, _) in CRITICS.items()},
-    "relative, random pairs": RelativeConfig(pairs="random"),
-    "relative, all pairs in closed form": RelativeConfig(pairs="all", clip=None),
-    "relative, all pairs": RelativeConfig(pairs="all"),
-    "relative, odd head": RelativeConfig(head="mlp"),
-    "relative, all pairs, odd head": RelativeConfig(pairs="all", head="mlp"),
-    "relative, one-step targets": RelativeConfig(target="one-step"),
-    "relative, lambda targets": RelativeConfig(target="lambda"),
-    "relative, anchored at zero": RelativeConfig(anchor="zero"),
-    "relative, anchored at terminations": RelativeConfig(anchor="terminal"),
-    "relative, anchored by least advantages": RelativeConfig(anchor="minvar"),
-    "relative, partners of the minibatch": RelativeConfig(pairs="random", partners="minibatch"),
-    "relative, refreshed targets": RelativeConfig(refresh_targets=True),
+    "relative, as in the paper": _paper(),
+    "relative, random pairs": _paper(pairs="random"),
+    "relative, all pairs in closed form": _paper(pairs="all", clip=None),
+    "relative, all pairs": _paper(pairs="all"),
+    "relative, odd head": _paper(head="mlp"),
+    "relative, all pairs, odd head": _paper(pairs="all", head="mlp"),
+    "relative, one-step targets": _paper(target="one-step"),
+    "relative, lambda targets": _paper(target="lambda"),
+    "relative, anchored at zero": _paper(anchor="zero"),
+    "relative, anchored at terminations": _paper(anchor="terminal"),
+    "relative, anchored by least advantages": _paper(anchor="minvar"),
+    "relative, partners of the minibatch": _paper(pairs="random", partners="minibatch"),
+    "relative, refreshed targets": _paper(refresh_targets=True),
 }
 """Every critic, and every way of the relative one to learn."""
 

@@ -58,13 +58,17 @@ _GAUGES: dict[Anchor, str] = {
 
 @dataclass(frozen=True)
 class RelativeConfig(CriticConfig):
-    """Value differences Δ(s, s'), learned from pairs with the mean squared error."""
+    """Value differences Δ(s, s'), learned from pairs with the mean squared error.
 
-    coefficient: Weight = 0.3
-    """Weight of the critic's loss. The paper prints 1.25; see the presets."""
+    By default with what was found best; the preset `paper` has the paper's settings.
+    """
+
+    coefficient: Weight = 0.1
+    """Weight of the critic's loss. The paper prints 1.25, which drowns the policy's gradient where
+    both share an encoder."""
     head: Literal["linear", "mlp"] = "linear"
     """Difference of one score per state (the paper's), or an odd function of embeddings."""
-    pairs: Literal["random", "biased", "all"] = "biased"
+    pairs: Literal["random", "biased", "all"] = "all"
     """Partners drawn from the batch, some of them from the own episode, or all in the minibatch."""
     same_episode: Share = 0.33
     """With biased pairs: the probability of a partner from the own episode."""
@@ -73,16 +77,16 @@ class RelativeConfig(CriticConfig):
     which saves half the work."""
     refresh_targets: bool = False
     """Compute targets anew in each epoch, in place of once for a rollout."""
-    target: Literal["one-step", "n-step", "lambda", "returns"] = "n-step"
-    """What the differences are regressed on: the paper's targets, for which no end is worth
-    anything certain, or beyond the paper the differences of λ-returns of anchored values."""
+    target: Literal["one-step", "n-step", "lambda", "returns"] = "returns"
+    """What the differences are regressed on: the paper's targets, which hardly see that an end is
+    worth zero, or beyond the paper the differences of λ-returns of anchored values."""
     n: Count = 5
     """Steps of n-step targets."""
     target_lam: Share = 0.95
     """λ of λ targets and returns."""
     both_terminal: BothTerminal = "zero"
     """What two terminal successors differ by: nothing, or what Eq. 20 derives."""
-    anchor: Anchor = "rank"
+    anchor: Anchor = "mean"
     """Where relative values start: at zero, or ranked by their start states (Sec. 4). Or beyond the
     paper, with one constant for all: what centres advantages, what returns before terminations
     tell, or what makes advantages smallest."""
@@ -91,7 +95,7 @@ class RelativeConfig(CriticConfig):
     mask_terminal: bool = True
     """Let the end of an episode be worth zero in advantages, as in GAE; or else as much as the
     next episode's start, which follows it."""
-    clip: Positive | None = 0.15
+    clip: Positive | None = None
     """Largest departure from the old difference that the loss rewards; None for no limit."""
 
     def __post_init__(self) -> None:

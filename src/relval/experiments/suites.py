@@ -115,7 +115,6 @@ _RETURNS = {"target": "returns", "pairs": "all", "clip": None}
 
 ABSOLUTE = Variant("absolute", "absolute")
 RELATIVE = Variant("relative", "relative")
-RELATIVE_ALL = Variant("relative-all", "relative", {"pairs": "all"})
 RELATIVE_MLP = Variant("relative-mlp", "relative", {"head": "mlp"})
 PAPER = Variant("paper", "relative", _PAPER)
 """The paper's targets, pairs and anchor, with the weight of the environment's preset."""
@@ -275,14 +274,14 @@ SUITES: dict[str, Suite] = {
     "cartpole": Suite(
         summary="every critic on CartPole-v1",
         envs=("CartPole-v1",),
-        variants=(ABSOLUTE, RELATIVE, RELATIVE_ALL, RELATIVE_MLP, DISCOUNTED, DAE),
+        variants=(ABSOLUTE, RELATIVE, RELATIVE_MLP, PAPER, DISCOUNTED, DAE),
         seeds=(1, 2, 3),
         total_steps=300_000,
     ),
     "pendulum": Suite(
         summary="continuous actions and negative values, on Pendulum-v1",
         envs=("Pendulum-v1",),
-        variants=(ABSOLUTE, RELATIVE),
+        variants=(ABSOLUTE, RELATIVE, PAPER),
         seeds=(1, 2, 3),
         total_steps=500_000,
     ),
@@ -294,13 +293,6 @@ SUITES: dict[str, Suite] = {
         ),
         variants=(ABSOLUTE, RELATIVE, PAPER, DISCOUNTED, DAE),
         seeds=tuple(range(1, 11)),
-        total_steps=1_000_000,
-    ),
-    "minatar-small": Suite(
-        summary="four critics on two MinAtar games",
-        envs=("MinAtar/Breakout", "MinAtar/Asterix"),
-        variants=(ABSOLUTE, RELATIVE, DISCOUNTED, DAE),
-        seeds=(1, 2, 3),
         total_steps=1_000_000,
     ),
     "ends": Suite(
@@ -316,7 +308,7 @@ SUITES: dict[str, Suite] = {
             _returns("returns-terminal", "terminal"),
             _returns("returns-minvar", "minvar"),
             _returns("returns-mean-newest", "mean", offset_rate=1.0),
-            _returns("returns-mean", "mean"),
+            RELATIVE,
         ),
         seeds=(1, 2, 3),
         total_steps=400_000,
@@ -324,7 +316,7 @@ SUITES: dict[str, Suite] = {
     "anchors": Suite(
         summary="where relative values start, on tasks with negative and with positive values",
         envs=("Pendulum-v1", "Acrobot-v1", "CartPole-v1", "MinAtar/Breakout"),
-        variants=(ABSOLUTE, *map(_anchored, _ANCHORS), _returns("returns-mean", "mean")),
+        variants=(ABSOLUTE, *map(_anchored, _ANCHORS), RELATIVE),
         seeds=tuple(range(1, 6)),
         total_steps=300_000,
     ),
@@ -335,7 +327,7 @@ SUITES: dict[str, Suite] = {
         envs=("Pendulum-v1", "HalfCheetah-v5", "Acrobot-v1"),
         variants=tuple(
             _in_gauge(variant, gauge)
-            for variant in (ABSOLUTE, *map(_anchored, _ANCHORS))
+            for variant in (ABSOLUTE, *map(_anchored, _ANCHORS), RELATIVE)
             for gauge in _GAUGES
         ),
         seeds=(1, 2, 3),
@@ -348,7 +340,7 @@ SUITES: dict[str, Suite] = {
             Variant("absolute-rewarded", "absolute"),
             *(
                 replace(variant, preferences={"comparisons": 16})
-                for variant in (ABSOLUTE, _anchored("rank"), _anchored("minvar"))
+                for variant in (ABSOLUTE, RELATIVE, _anchored("rank"), _anchored("minvar"))
             ),
         ),
         seeds=tuple(range(1, 6)),

@@ -39,7 +39,7 @@ except ImportError as error:
         'Stable-Baselines3 is not installed: run `pip install "relval[sb3]"`'
     ) from error
 
-_CRITIC_OPTIONS = ("pairs", "same_episode", "n", "anchor", "both_terminal")
+_CRITIC_OPTIONS = ("pairs", "same_episode", "target", "n", "anchor", "both_terminal")
 
 
 class RelativeRolloutBuffer(RolloutBuffer):
@@ -145,9 +145,11 @@ class RelativePPO(PPO):
         ("biased"), or all pairs of a minibatch ("all"), whose mean is computed in closed form
         unless it is clipped.
       same_episode: With biased pairs, the probability of a partner from the own episode.
-      n: Steps of the n-step targets.
-      anchor: Where relative values start: a name that `RelativeConfig` knows, by default the
-        paper's "rank".
+      target: What differences are regressed on: those of λ-returns ("returns"), or the paper's
+        targets ("one-step", "n-step", "lambda").
+      n: Steps of n-step targets.
+      anchor: Where relative values start: with one constant for all ("mean", "terminal",
+        "minvar"), at zero ("zero"), or as in the paper ranked by their start states ("rank").
       both_terminal: What two terminal successors differ by: "zero" or "derived".
     """
 
@@ -186,6 +188,7 @@ class RelativePPO(PPO):
         *,
         pairs: str = RelativeConfig.pairs,
         same_episode: float = RelativeConfig.same_episode,
+        target: str = RelativeConfig.target,
         n: int = RelativeConfig.n,
         anchor: str = RelativeConfig.anchor,
         both_terminal: str = RelativeConfig.both_terminal,
@@ -193,6 +196,7 @@ class RelativePPO(PPO):
         # Plain attributes, as SB3 keeps its own: `save` and `load` then know them.
         self.pairs = pairs
         self.same_episode = same_episode
+        self.target = target
         self.n = n
         self.anchor = anchor
         self.both_terminal = both_terminal

@@ -65,18 +65,13 @@ _PAPER_RELATIVE = RelativeConfig(
     both_terminal="zero",  # Sec. 3.3
     normalise_advantages=True,  # not mentioned; usual in PPO for Atari
 )
-# The best found. The printed weight drowns the policy's gradient on a shared encoder; the paper's
-# targets and anchor hardly see that episodes end; all pairs halve the gradient's noise.
-_BEST_RELATIVE = RelativeConfig(
-    coefficient=0.1, clip=None, target="returns", pairs="all", anchor="mean"
-)
 _ATARI_NETWORK = NetworkConfig(shared=True)  # Sec. 5.1
 _ATARI_ENVS = EnvConfig(num_envs=8)
 _ATARI_STEPS = 10_000_000  # Sec. 6: 40M frames
 
 _SMALL_CRITICS: dict[str, CriticConfig] = {
     "absolute": AbsoluteConfig(),
-    "relative": RelativeConfig(coefficient=0.1, clip=None),
+    "relative": RelativeConfig(),
     "discounted": DiscountedConfig(coefficient=0.1, clip=None),
     "dae": DAEConfig(coefficient=0.5),
 }
@@ -101,7 +96,7 @@ PRESETS: dict[str, Preset] = {
     "relval": Preset(
         summary="the best found for Atari",
         critics={
-            "relative": _BEST_RELATIVE,
+            "relative": RelativeConfig(),
             "discounted": DiscountedConfig(coefficient=0.3),
             "absolute": AbsoluteConfig(coefficient=0.5),
             "dae": DAEConfig(coefficient=1.5),
@@ -179,7 +174,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "minatar": Preset(
         summary="MinAtar",
-        critics=_SMALL_CRITICS | {"relative": _BEST_RELATIVE},
+        critics=_SMALL_CRITICS,
         ppo=PPOConfig(epochs=4, minibatch=256, clip=0.1, learning_rate=1e-3, entropy=0.01),
         changes={"dae": {"ppo": {"epochs": 10}}},
         network=NetworkConfig(shared=True),
@@ -188,7 +183,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "pendulum": Preset(
         summary="Pendulum and other small tasks with continuous actions",
-        critics=_SMALL_CRITICS | {"relative": RelativeConfig(coefficient=0.3, clip=None)},
+        critics=_SMALL_CRITICS,
         ppo=PPOConfig(
             steps=256,
             epochs=10,
@@ -204,7 +199,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "mujoco": Preset(
         summary="MuJoCo",
-        critics=_SMALL_CRITICS | {"relative": _BEST_RELATIVE},
+        critics=_SMALL_CRITICS,
         ppo=PPOConfig(
             steps=256,
             epochs=10,
