@@ -295,6 +295,13 @@ SUITES: dict[str, Suite] = {
         seeds=tuple(range(1, 11)),
         total_steps=1_000_000,
     ),
+    "minatar-small": Suite(
+        summary="four critics on two MinAtar games, the relative one with the paper's settings",
+        envs=("MinAtar/Breakout", "MinAtar/Asterix"),
+        variants=(ABSOLUTE, PAPER, DISCOUNTED, DAE),
+        seeds=(1, 2, 3),
+        total_steps=1_000_000,
+    ),
     "ends": Suite(
         summary="what a relative critic needs where episodes terminate, step by step",
         envs=("MinAtar/Asterix", "MinAtar/Breakout"),
