@@ -115,7 +115,7 @@ _RETURNS = {"target": "returns", "pairs": "all", "clip": None}
 
 ABSOLUTE = Variant("absolute", "absolute")
 RELATIVE = Variant("relative", "relative")
-RELATIVE_MLP = Variant("relative-mlp", "relative", {"head": "mlp"})
+RELATIVE_MLP = Variant("relative-mlp", "relative", {"head": "mlp", "pairs": "random"})
 PAPER = Variant("paper", "relative", _PAPER)
 """The paper's targets, pairs and anchor, with the weight of the environment's preset."""
 DISCOUNTED = Variant("discounted", "discounted")
