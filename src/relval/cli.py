@@ -376,9 +376,9 @@ def bench(what: tyro.conf.Positional[Literal["math", "train", "atari", "gpu"]]) 
 
     Args:
         what: math: time and memory of the all-pairs loss and of n-step targets against the plain
-            form over all B^2 pairs. train: steps per second against Stable-Baselines3's PPO. atari:
-            steps per second of the Atari engine against EnvPool and others. gpu: what each lever of
-            the GPU path gains on Pong.
+            form over all B^2 pairs. train: steps per second against Stable-Baselines3's PPO and, on
+            Atari, a plain loop around EnvPool. atari: steps per second of the Atari engine against
+            EnvPool and others. gpu: what each lever of the GPU path gains on Pong.
     """
     from relval.experiments.bench import atari, gpu, mathematics, training
 

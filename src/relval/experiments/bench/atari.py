@@ -193,21 +193,24 @@ def _screens(game: str, num_envs: int) -> Contender:
 
 
 def _envpool(game: str, num_envs: int) -> Contender:
+    return Stepped(make_envpool(game, num_envs))
+
+
+def make_envpool(game: str, num_envs: int) -> Any:
+    """EnvPool with the meaning of `AtariPool`."""
     import envpool
 
-    return Stepped(
-        envpool.make(
-            f"{game}-v5",
-            env_type="gymnasium",
-            num_envs=num_envs,
-            batch_size=num_envs,
-            num_threads=_workers(num_envs),
-            seed=0,
-            episodic_life=True,
-            repeat_action_probability=0.0,
-            noop_max=30,
-            use_fire_reset=True,
-        )
+    return envpool.make(
+        f"{game}-v5",
+        env_type="gymnasium",
+        num_envs=num_envs,
+        batch_size=num_envs,
+        num_threads=_workers(num_envs),
+        seed=0,
+        episodic_life=True,
+        repeat_action_probability=0.0,
+        noop_max=30,
+        use_fire_reset=True,
     )
 
 

@@ -1,5 +1,9 @@
-"""`relval train` against Stable-Baselines3's PPO, with the same network and settings."""
+"""`relval train` against its peers, with the same network and settings.
 
+They are Stable-Baselines3's PPO and, on Atari, a loop as single files have it, around EnvPool.
+"""
+
+import importlib.util
 import os
 import platform
 import statistics
@@ -13,6 +17,8 @@ import numpy as np
 import torch
 
 from relval.envs.minatar import MinAtarVectorEnv
+from relval.experiments.bench.atari import make_envpool
+from relval.experiments.bench.plain import PlainLoop
 from relval.networks import NetworkConfig, make_encoder
 from relval.runs import Config, configure
 from relval.runs.trainer import Trainer
@@ -36,6 +42,7 @@ def run() -> None:
     for env, updates in _UPDATES.items():
         peers: dict[str, Measure] = {
             "Stable-Baselines3 PPO": _stable_baselines(env),
+            **_on_envpool(env),
             "relval, absolute": _ours(_config(env, "absolute")),
             "relval, relative, all pairs": _ours(
                 _config(env, "relative", pairs="all", n=5, clip=None)
@@ -72,15 +79,44 @@ def _config(env: str, critic: str, **options: Any) -> Config:
 def _ours(config: Config) -> Measure:
     def measure(updates: int, threads: int) -> float:
         trainer = Trainer(replace(config, threads=threads))
-        trainer.iterate()
-        begin = time.perf_counter()
-        for _ in range(updates):
-            trainer.iterate()
-        speed = updates * _ENVS * config.ppo.steps / (time.perf_counter() - begin)
+        speed = _speed(trainer, updates)
         trainer.envs.close()
         return speed
 
     return measure
+
+
+def _speed(learner: Trainer | PlainLoop, updates: int) -> float:
+    """Steps per second, after a first update."""
+    learner.iterate()
+    begin = time.perf_counter()
+    for _ in range(updates):
+        learner.iterate()
+    return updates * _ENVS * _STEPS / (time.perf_counter() - begin)
+
+
+def _on_envpool(env: str) -> dict[str, Measure]:
+    """A plain loop around EnvPool, for Atari, where EnvPool is installed."""
+    if env != "Breakout" or importlib.util.find_spec("envpool") is None:
+        return {}
+    config = _config(env, "absolute")
+
+    def measure(updates: int, threads: int) -> float:
+        torch.set_num_threads(threads)
+        envs = make_envpool(env, _ENVS)
+        loop = PlainLoop(
+            envs,
+            envs.observation_space,
+            int(envs.action_space.n),
+            _ENVS,
+            config.ppo,
+            critic_weight=config.critic.coefficient,
+        )
+        speed = _speed(loop, updates)
+        envs.close()
+        return speed
+
+    return {"plain loop around EnvPool": measure}
 
 
 def _stable_baselines(env: str) -> Measure:
