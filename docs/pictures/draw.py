@@ -4,7 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from relval.experiments.figures import figure, to_svg
+from relval.experiments.figures import COLOURS, figure, to_svg
+from relval.experiments.results import read
+from relval.experiments.tables import compare
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER.parents[1] / "results"
 
 
 def relative_values() -> str:
@@ -30,7 +35,31 @@ def relative_values() -> str:
     return to_svg(fig, "Three curves of values, and one matrix of differences")
 
 
+def gauge() -> str:
+    """Scores of the suite `gauge` by the constant that was added to all values, seed by seed."""
+    table = compare(read(RESULTS / "gauge"))
+    names = list(dict.fromkeys(variant.partition("+")[0] for variant in table.variants))
+    constants = list(dict.fromkeys(variant.partition("+")[2] for variant in table.variants))
+    games = [game for game in table.games if any(table.cells[game, v].runs for v in table.variants)]
+    with figure(7.2, 3.2) as fig:
+        panels = fig.subplots(1, len(games), squeeze=False)[0]
+        for axes, game in zip(panels, games, strict=True):
+            for place, name in enumerate(names):
+                cells = [table.cells[game, f"{name}+{constant}"] for constant in constants]
+                colour = (*COLOURS, "#888888")[place]
+                axes.plot([cell.mean for cell in cells], color=colour, label=name)
+                for x, cell in enumerate(cells):
+                    axes.plot([x] * cell.runs, cell.scores, ".", color=colour, markersize=4)
+            axes.set_xticks(range(len(constants)), constants)
+            axes.set_title(game)
+            axes.set_xlabel("constant added to all values")
+        panels[0].set_ylabel("score")
+        entries = panels[0].get_legend_handles_labels()
+        fig.legend(*entries, loc="outside upper center", ncols=len(names))
+    return to_svg(fig, "Scores of six critics by the constant that was added to all values")
+
+
 if __name__ == "__main__":
-    folder = Path(__file__).parent
-    svg = relative_values().replace("currentColor", "#777777")
-    (folder / "relative-values.svg").write_text(svg, encoding="utf-8")
+    for name, draw in {"relative-values": relative_values, "gauge": gauge}.items():
+        svg = draw().replace("currentColor", "#777777")
+        (FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")

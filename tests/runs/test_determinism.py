@@ -44,3 +44,11 @@ def test_the_weights_at_the_start_do_not_depend_on_pytorch_s_threads(env: str) -
         states.append(trainer.agent.state_dict())
     torch.set_num_threads(1)
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_a_run_leaves_pytorch_s_threads_as_they_were(tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    train(small("CartPole-v1", updates=2), tmp_path / "run", quiet=True)
+    left = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert left == 2

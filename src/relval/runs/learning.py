@@ -29,6 +29,19 @@ class InterruptedRunError(Exception):
     """A run that was asked to stop, and saved itself first."""
 
 
+@contextmanager
+def _torch_left_as_found() -> Iterator[None]:
+    """Puts PyTorch's global settings back, which belong to whoever called."""
+    threads = torch.get_num_threads()
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    found = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = found
+
+
 def default_folder(config: Config) -> Path:
     """Where a run goes that was not told where."""
     env = config.env.replace("/", "-").lower()
@@ -59,6 +72,7 @@ def train(
     return run
 
 
+@_torch_left_as_found()
 def train_together(
     configs: Sequence[Config],
     outs: Sequence[str | Path | None] | None = None,
@@ -90,6 +104,7 @@ def train_together(
     return [each.run for each in begun]
 
 
+@_torch_left_as_found()
 def resume(
     folder: str | Path,
     *,
@@ -108,6 +123,7 @@ def resume(
     return run
 
 
+@_torch_left_as_found()
 def train_or_resume(
     configs: Sequence[Config], folders: Sequence[Path]
 ) -> dict[Path, Exception | None]:
