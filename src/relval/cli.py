@@ -37,7 +37,8 @@ def train() -> int:
     asked_for_help = "-h" in rest or "--help" in rest
     if env is None and not asked_for_help:
         raise ValueError(
-            "which environment? For example: relval train CartPole-v1 --critic relative"
+            "which environment? It comes first, for example: relval train CartPole-v1 "
+            "--critic relative"
         )
     default = configure(env or "CartPole-v1", chosen.critic, preset=chosen.preset)
     options = tyro.cli(
@@ -129,9 +130,12 @@ def evaluate(
         seed: Of the environments.
         deterministic: Take the likeliest action in place of drawing one.
     """
-    from relval.runs import evaluate, load
+    from relval.runs import evaluate
 
-    scores = evaluate(load(run), episodes, seed=seed, deterministic=deterministic)
+    scores = evaluate(run, episodes, seed=seed, deterministic=deterministic)
+    if episodes == 1:
+        print(f"score {scores.mean:,.2f} in one episode of {scores.lengths[0]:,} steps")
+        return 0
     print(
         f"score {scores.mean:,.2f} ± {scores.margin:,.2f} (mean of {episodes} episodes, 95%), "
         f"from {min(scores.scores):,.2f} to {max(scores.scores):,.2f}, "
@@ -154,10 +158,10 @@ def video(
         seed: Of the environment.
         deterministic: Take the likeliest action in place of drawing one.
     """
-    from relval.runs import load, record
+    from relval.runs import record
 
     path = out or run / "video.gif"
-    film = record(load(run), path, seed=seed, deterministic=deterministic)
+    film = record(run, path, seed=seed, deterministic=deterministic)
     cut = "" if film.whole else ", where the episode had not ended"
     print(f"score {film.score:,.2f} in {film.frames:,} frames{cut}: {path}")
     return 0
@@ -174,10 +178,10 @@ def inspect(
         steps: How many steps to play.
         seed: Of the environments.
     """
-    from relval.runs import inspect, load
+    from relval.runs import inspect
 
     path = out or run / "inspect.html"
-    recording = inspect(load(run), path, steps=steps, seed=seed)
+    recording = inspect(run, path, steps=steps, seed=seed)
     size = path.stat().st_size / 1e6
     print(f"{len(recording.shown):,} states, {size:.1f} MB: {path}")
     return 0
@@ -351,6 +355,8 @@ def gradients(
     from relval.experiments.gradients import measure, show, write
     from relval.runs import load
 
+    if not runs:
+        raise ValueError("which runs? For example: relval gradients runs/cartpole-1")
     rows = [row for run in runs for row in measure(load(run), rollouts=rollouts)]
     show(rows)
     write(rows, out)

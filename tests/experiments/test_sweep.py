@@ -121,6 +121,11 @@ def test_a_suite_has_no_more_than_it_has(names: dict[str, Any], message: str) ->
         suite("minatar").narrowed(**names)
 
 
+def test_runs_of_no_steps_are_refused() -> None:
+    with pytest.raises(ValueError, match="total_steps must be at least 1, got 0"):
+        suite("smoke").narrowed(total_steps=0).runs()
+
+
 def test_an_unknown_suite_is_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean cartpole"):
         suite("cartpol")

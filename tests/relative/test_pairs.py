@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from relval.relative import (
+    AllPairs,
     LinearDelta,
+    SeparablePairs,
     Trajectories,
     all_pairs_loss,
     lambda_targets,
@@ -185,6 +187,15 @@ def test_bad_input_is_refused_with_a_reason() -> None:
         sample_pairs(traj, i, same_episode=1.5)
     with pytest.raises(ValueError, match="transition numbers from 0 to 5"):
         sample_pairs(traj, i + 1, same_episode=0.5)
+    with pytest.raises(TypeError, match="i must be a tensor, got list"):
+        sample_pairs(traj, [0, 1], same_episode=0.5)  # type: ignore[arg-type]
+    for each in (SeparablePairs(scores), AllPairs(old, traj, n=1, gamma=0.9).expand(i)):
+        with pytest.raises(ValueError, match=r"must have the same shape, got \[6, 1\] and \[6\]"):
+            each.loss(scores[:, None])
+    with pytest.raises(
+        ValueError, match=r"one number for each state, shape \[S\], got shape \[3, 3"
+    ):
+        LinearDelta(torch.zeros(3, 3))
     with pytest.raises(ValueError, match="scores and i must have the same shape"):
         all_pairs_loss(scores[:5], old, traj, i, n=1, gamma=0.9)
     with pytest.raises(ValueError, match="one number for each of the 8 states"):

@@ -1,5 +1,6 @@
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -60,6 +61,8 @@ def test_next_row_follows_by_default() -> None:
         ({"successor": grid(1.0)}, TypeError, "successor must be an int64 or int32 tensor"),
         ({"successor": grid(True)}, TypeError, "successor must be an int64 or int32 tensor"),
         ({"successor": grid(1, 2)}, ValueError, "successor must have the shape"),
+        ({"rewards": np.zeros((3, 2))}, TypeError, "rewards must be a tensor, got ndarray"),
+        ({"terminated": [[False]]}, TypeError, "terminated must be a tensor, got list"),
         ({"num_states": 1}, ValueError, "num_states must be at least 8"),
         ({"successor": grid(-1)}, ValueError, "successor must hold state numbers from 0 on"),
         (

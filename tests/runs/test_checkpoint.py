@@ -94,7 +94,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(
     folder: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
     damage(available(folder)[-1] / name)
-    with pytest.warns(RuntimeWarning, match="step_000000000020.*using the one before it"):
+    with pytest.warns(RuntimeWarning, match="step_000000000020.*it is passed over"):
         assert newest(folder) == 10
     with pytest.raises(DamagedCheckpointError, match="step_000000000020 cannot be read"):
         checkpoint.load(available(folder)[-1])

@@ -143,6 +143,44 @@ def test_a_value_that_makes_no_sense_is_refused_before_a_run_begins(
         from_yaml(changed(config, section, **values))
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"seed": "a"}, "^seed must be a whole number, got 'a'"),
+        ({"seed": True}, "^seed must be a whole number, got True"),
+        ({"total_steps": 1e5}, "^total_steps must be a whole number, got 100000.0"),
+        ({"ppo": {"epochs": 2.5}}, "^ppo.epochs must be a whole number, got 2.5"),
+        ({"ppo": {"clip": "wide"}}, "^ppo.clip must be a number, got 'wide'"),
+        ({"ppo": {"clip": True}}, "^ppo.clip must be a number, got True"),
+        ({"ppo": {"anneal_clip": 1}}, "^ppo.anneal_clip must be True or False, got 1"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        configure("CartPole-v1", "relative", **values)
+
+
+def test_numbers_may_be_those_of_numpy() -> None:
+    config = configure("CartPole-v1", seed=np.int64(3), ppo={"clip": np.float32(0.5)})
+    assert from_yaml(to_yaml(config)) == configure("CartPole-v1", seed=3, ppo={"clip": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"clip": 0.1}, ValueError, r"clip is a setting of ppo: pass ppo=\{'clip': \.\.\.\}"),
+        ({"anchor": "rank"}, ValueError, "anchor is a setting of critic_options"),
+        ({"devise": "cpu"}, ValueError, "no setting 'devise'; did you mean device?"),
+        ({"ppo": 0.1}, TypeError, "ppo must be a mapping of settings to values, got 0.1"),
+    ],
+)
+def test_a_setting_in_the_wrong_place_is_refused_with_the_right_one(
+    values: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        configure("CartPole-v1", "relative", **values)
+
+
 @pytest.mark.parametrize(("preset", "critic"), ALL)
 def test_every_preset_makes_a_run(preset: str, critic: str) -> None:
     env = TRAINABLE.get(preset)

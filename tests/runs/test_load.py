@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -96,3 +97,34 @@ def test_a_policy_sees_observations_through_the_statistics_and_leaves_them(run: 
     assert policy.normaliser.obs is not None
     policy.normaliser.obs.mean = policy.normaliser.obs.mean + 1
     assert not np.array_equal(policy(batch), actions)
+
+
+@pytest.mark.parametrize("run", ["cartpole"], indirect=True)
+@pytest.mark.parametrize("shape", [(3,), (2, 5), (2, 1, 4)])
+def test_an_observation_of_another_shape_is_refused(run: Run, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"shape \[4\], and a batch of B of them \[B, 4\], got"):
+        run.policy(np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("critic: {name: relative\n", "flow mapping"),
+        ("env: CartPole-v1\nseed: abc\ncritic: {name: relative}\n", "seed must be a whole number"),
+        (
+            "env: CartPole-v1\nppo: {clip: abc}\ncritic: {name: relative}\n",
+            "ppo.clip must be a number, got 'abc'",
+        ),
+    ],
+)
+def test_a_broken_configuration_is_refused_with_its_file(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=rf"(?s)config\.yaml is not a run's.*{message}"):
+        relval.load(tmp_path)
+
+
+def test_what_is_no_configuration_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"got 'CartPole-v1': use `configure`"):
+        relval.train("CartPole-v1")  # type: ignore[arg-type]

@@ -4,13 +4,35 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageSequence
 
-from relval.runs import Film, Run, Scores, evaluate, record
+from relval.runs import Film, Run, Scores, evaluate, inspect, record
 
 
 @pytest.mark.parametrize("episodes", [1, 3, 4, 7, 12])
 def test_as_many_episodes_are_played_as_were_asked_for(cartpole: Run, episodes: int) -> None:
     played = evaluate(cartpole, episodes)
     assert len(played.scores) == len(played.lengths) == episodes
+
+
+def test_a_run_may_be_named_by_its_folder(cartpole: Run, tmp_path: Path) -> None:
+    assert evaluate(str(cartpole.folder), 2) == evaluate(cartpole, 2)
+    film = record(str(cartpole.folder), str(tmp_path / "film.gif"), max_steps=2)
+    assert film.frames == 3
+    assert (tmp_path / "film.gif").exists()
+
+
+def test_a_negative_seed_is_refused(cartpole: Run, tmp_path: Path) -> None:
+    for play in (
+        lambda: evaluate(cartpole, seed=-1),
+        lambda: record(cartpole, tmp_path / "film.gif", seed=-1),
+        lambda: inspect(cartpole, tmp_path / "page.html", seed=-1),
+    ):
+        with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+            play()
+
+
+def test_a_film_in_another_format_is_refused_before_it_is_played(cartpole: Run) -> None:
+    with pytest.raises(ValueError, match=r"a film is written as a \.gif, got 'film\.mp4'"):
+        record(cartpole, "film.mp4")
 
 
 def test_no_episodes_are_refused(cartpole: Run) -> None:

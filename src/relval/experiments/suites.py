@@ -99,7 +99,7 @@ class Suite:
             envs=tuple(env for env in self.envs if not games or env in chosen),
             variants=tuple(v for v in self.variants if not critics or v.name in critics),
             seeds=tuple(seed for seed in self.seeds if not seeds or seed in seeds),
-            total_steps=total_steps or self.total_steps,
+            total_steps=self.total_steps if total_steps is None else total_steps,
             device=device or self.device,
         )
 

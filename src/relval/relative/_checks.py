@@ -1,5 +1,7 @@
 """Errors that say what was wrong, what was expected and what to do."""
 
+from typing import Any
+
 from torch import Tensor
 
 
@@ -15,14 +17,22 @@ def check_steps(name: str, value: int) -> None:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
+def check_tensor(name: str, given: Any) -> None:
+    """Refuses what is no tensor."""
+    if not isinstance(given, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(given).__name__}; use torch.as_tensor")
+
+
 def check_floating(name: str, tensor: Tensor) -> None:
     """Refuses a tensor of another kind than floating point."""
+    check_tensor(name, tensor)
     if not tensor.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor, got {tensor.dtype}")
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
     """Refuses a tensor of numbers that cannot be used to index."""
+    check_tensor(name, tensor)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype.itemsize < 4:
         raise TypeError(f"{name} must be an int64 or int32 tensor of numbers, got {tensor.dtype}")
 

@@ -5,6 +5,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from relval.relative._checks import check_floating
+
 
 class Delta(Protocol):
     """Value differences Δ(a, b) ≈ V(a) − V(b), antisymmetric (Eq. 1).
@@ -27,6 +29,14 @@ class LinearDelta:
 
     scores: Tensor
     """One score per state number, `[S]`."""
+
+    def __post_init__(self) -> None:
+        check_floating("scores", self.scores)
+        if self.scores.ndim != 1:
+            raise ValueError(
+                f"scores must hold one number for each state, shape [S], got shape "
+                f"{list(self.scores.shape)}"
+            )
 
     def __call__(self, a: Tensor, b: Tensor, /) -> Tensor:
         """The differences between the scores of `a` and of `b`."""

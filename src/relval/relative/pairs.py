@@ -236,6 +236,7 @@ class Expansion:
 
     def loss(self, scores: Tensor) -> Tensor:
         """The loss of a single minibatch at its current scores, `[B]`."""
+        check_same_shape("scores", scores, "old", self.old)
         change = scores - self.old
         curvature = self.weights * change - (self.sums @ change) @ self.spread
         return self.value + change @ (self.gradient + 0.5 * curvature)
@@ -262,6 +263,7 @@ class SeparablePairs:
 
     def loss(self, scores: Tensor) -> Tensor:
         """The loss of a single minibatch at its current scores, `[B]`."""
+        check_same_shape("scores", scores, "targets", self.targets)
         return 2 * (scores - self.targets).var(correction=0)
 
     def unbind(self) -> "list[SeparablePairs]":

@@ -5,7 +5,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from relval.relative._checks import check_floating, check_integer
+from relval.relative._checks import check_floating, check_integer, check_tensor
 
 
 class Trajectories:
@@ -48,11 +48,11 @@ class Trajectories:
         last_valid: Tensor | None = None,
         num_states: int | None = None,
     ) -> None:
+        check_floating("rewards", rewards)
         if rewards.ndim != 2 or rewards.numel() == 0:
             raise ValueError(
                 f"rewards must have shape [T, N] with T, N >= 1, got {list(rewards.shape)}"
             )
-        check_floating("rewards", rewards)
         self.rewards = rewards
         self.terminated = self._grid_of_flags("terminated", terminated)
         self.truncated = (
@@ -254,6 +254,7 @@ class Trajectories:
         return self._grid(name, self._flags(name, tensor))
 
     def _flags(self, name: str, tensor: Tensor) -> Tensor:
+        check_tensor(name, tensor)
         if tensor.dtype != torch.bool:
             raise TypeError(f"{name} must be a bool tensor, got {tensor.dtype}")
         return tensor

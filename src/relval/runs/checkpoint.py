@@ -84,7 +84,7 @@ def load_newest(folder: Path) -> Checkpoint | None:
         try:
             return load(path)
         except DamagedCheckpointError as error:
-            warnings.warn(f"{error}; using the one before it", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{error}; it is passed over", RuntimeWarning, stacklevel=2)
     return None
 
 

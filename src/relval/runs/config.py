@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import tyro
 import yaml
 
@@ -102,6 +103,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
     return str(value) if isinstance(value, Path) else value
 
 
@@ -117,7 +120,7 @@ def _build(kind: Any, tree: dict[str, Any], prefix: str) -> Any:
         elif typing.get_origin(hint) is tuple:
             values[key] = tuple(value)
         elif _is_float(hint) and isinstance(value, int | str) and not isinstance(value, bool):
-            values[key] = float(value)  # YAML reads 1 as an integer, and 1e-5 as text
+            values[key] = _as_float(value)
         else:
             values[key] = value
     return kind(**values)
@@ -125,6 +128,14 @@ def _build(kind: Any, tree: dict[str, Any], prefix: str) -> Any:
 
 def _is_float(hint: Any) -> bool:
     return float in (hint, *typing.get_args(hint))
+
+
+def _as_float(value: int | str) -> Any:
+    """The number, which YAML reads as an integer where it is 1, and as text where it is 1e-5."""
+    try:
+        return float(value)
+    except ValueError:
+        return value  # which is then refused by name
 
 
 def check_settings(settings: Iterable[str], known: Iterable[str], prefix: str) -> None:

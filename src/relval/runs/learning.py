@@ -20,7 +20,7 @@ from relval.runs.display import Display, Progress, make_displays
 from relval.runs.logs import CsvLog, TensorBoard, Tracker, WeightsAndBiases, require_wandb
 from relval.runs.profile import Profile
 from relval.runs.provenance import provenance
-from relval.runs.run import Run, load
+from relval.runs.run import Run, load, opened
 from relval.runs.trainer import Trainer
 from relval.runs.watch import Watch
 
@@ -86,6 +86,12 @@ def train_together(
     On a GPU the games of one are played while another learns. No run sees anything of another. The
     other arguments are those of `train`, with one configuration and one folder for each run.
     """
+    for config in configs:
+        if not isinstance(config, Config):
+            raise TypeError(
+                f"a configuration was expected, got {config!r}: use `configure`, for example "
+                'train(configure("CartPole-v1"))'
+            )
     folders = [
         default_folder(config) if out is None else Path(out)
         for config, out in zip(configs, outs or [None] * len(configs), strict=True)
@@ -106,14 +112,24 @@ def train_together(
 
 @_torch_left_as_found()
 def resume(
-    folder: str | Path,
+    run: Run | str | Path,
     *,
     quiet: bool = False,
     wandb: bool = False,
     say: Callable[[str], object] = print,
 ) -> Run:
-    """Goes on with a run from its newest checkpoint, to its end."""
-    run = load(folder)
+    """Goes on with a run from its newest checkpoint, to its end.
+
+    Args:
+      run: A run or its folder; one that has finished is left alone.
+      quiet: Show no progress.
+      wandb: Send curves to Weights & Biases too.
+      say: What to do with messages, such as the step that the run goes on from.
+
+    Returns:
+      The finished run.
+    """
+    run = opened(run)
     if run.finished:
         say(f"{run.folder} has finished already")
         return run

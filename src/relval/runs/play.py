@@ -11,8 +11,9 @@ from gymnasium.vector import VectorEnv
 from PIL import Image
 
 from relval import envs
+from relval._bounds import Count, Natural, check_value
 from relval._statistics import mean_and_margin
-from relval.runs.run import Run
+from relval.runs.run import Run, opened
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Scores:
 
 
 def evaluate(
-    run: Run, episodes: int = 100, *, seed: int = 0, deterministic: bool = False
+    run: Run | str | Path, episodes: int = 100, *, seed: int = 0, deterministic: bool = False
 ) -> Scores:
     """Plays whole episodes in new environments.
 
@@ -42,13 +43,14 @@ def evaluate(
     ones.
 
     Args:
-      run: Its newest checkpoint is played.
+      run: A run or its folder; its newest checkpoint is played.
       episodes: How many.
       seed: Of the environments; those of training are never met again.
       deterministic: Take the likeliest action, in place of drawing one as in training.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    check_value("episodes", Count, episodes)
+    check_value("seed", Natural, seed)
+    run = opened(run)
     count = min(episodes, run.config.envs.num_envs)
     made = envs.make(run.config.env, replace(run.config.envs, num_envs=count))
     counter = envs.EpisodeCounter(made)
@@ -82,17 +84,27 @@ class Film:
 
 
 def record(
-    run: Run, path: Path, *, seed: int = 0, deterministic: bool = False, max_steps: int = 2000
+    run: Run | str | Path,
+    path: str | Path,
+    *,
+    seed: int = 0,
+    deterministic: bool = False,
+    max_steps: int = 2000,
 ) -> Film:
     """Plays one episode, or its first steps, and writes it as an animated GIF.
 
     Args:
-      run: Its newest checkpoint is played.
-      path: The file.
+      run: A run or its folder; its newest checkpoint is played.
+      path: The file, a .gif.
       seed: Of the environment and of what is drawn.
       deterministic: Take the likeliest action, in place of drawing one as in training.
       max_steps: After so many the film ends.
     """
+    run, path = opened(run), Path(path)
+    check_value("seed", Natural, seed)
+    check_value("max_steps", Count, max_steps)
+    if path.suffix != ".gif":
+        raise ValueError(f"a film is written as a .gif, got {str(path)!r}")
     made = make_to_see(run, 1)
     observations, _ = made.reset(seed=seed)
     counter = envs.EpisodeCounter(made)

@@ -1,5 +1,6 @@
 """Named settings, each number with the place it comes from."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -282,9 +283,10 @@ def configure(
             f"{critic!r}; leave the preset out, or choose another"
         )
     own = chosen.changes.get(critic, {})
+    _check_others(others, chosen.critics[critic])
 
     def section(name: str, original: Section, changes: dict[str, Any] | None) -> Section:
-        return _changed(name, original, own.get(name, {}) | (changes or {}))
+        return _changed(name, _changed(name, original, own.get(name, {})), changes or {})
 
     env, settled = settle(env, section("envs", chosen.envs, envs))
     return Config(
@@ -301,7 +303,27 @@ def configure(
     )
 
 
+def _check_others(others: Iterable[str], critic: CriticConfig) -> None:
+    """Refuses settings that the configuration has not, with the section that has them."""
+    sections: dict[str, Any] = {
+        "ppo": PPOConfig,
+        "critic_options": critic,
+        "network": NetworkConfig,
+        "envs": EnvConfig,
+        "preferences": PreferenceConfig,
+    }
+    for name in others:
+        for section, kind in sections.items():
+            if name in (item.name for item in fields(kind)):
+                raise ValueError(
+                    f"{name} is a setting of {section}: pass {section}={{{name!r}: ...}}"
+                )
+    check_settings(others, [item.name for item in fields(Config)], "")
+
+
 def _changed(section: str, original: Section, changes: dict[str, Any]) -> Section:
     """A section with single values changed."""
+    if not isinstance(changes, Mapping):
+        raise TypeError(f"{section} must be a mapping of settings to values, got {changes!r}")
     check_settings(changes, [item.name for item in fields(original)], f"{section}.")
     return replace(original, **changes)

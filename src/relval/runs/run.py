@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from numpy.typing import ArrayLike
 
 from relval import envs
@@ -39,6 +40,11 @@ class Policy:
         """
         single = np.shape(observation) == self.shape
         batch = np.asarray(observation)[None] if single else np.asarray(observation)
+        if batch.shape[1:] != self.shape:
+            raise ValueError(
+                f"an observation has the shape {list(self.shape)}, and a batch of B of them "
+                f"{['B', *self.shape]}, got {list(batch.shape)}".replace("'", "")
+            )
         seen = torch.from_numpy(np.ascontiguousarray(self.normaliser.observations(batch)))
         head = self.agent.policy
         outputs = head(self.agent.encoder(seen.to(self.generator.device)))
@@ -114,12 +120,24 @@ class Run:
 
 
 def load(folder: str | Path) -> Run:
-    """The run in a folder."""
+    """The run in a folder, finished or not; its policy is that of the newest checkpoint.
+
+    Args:
+      folder: As `train` or `relval train` made it.
+    """
     folder = Path(folder)
     path = folder / files.CONFIG
     if not path.exists():
         raise FileNotFoundError(f"{folder} holds no run: there is no {path}")
-    return Run(folder, from_yaml(path.read_text(encoding="utf-8")))
+    try:
+        return Run(folder, from_yaml(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} is not a run's configuration: {error}") from error
+
+
+def opened(run: Run | str | Path) -> Run:
+    """The run, or the one in a folder."""
+    return run if isinstance(run, Run) else load(run)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from relval import envs
+from relval._bounds import Natural, check_value
 from relval._page import short
 from relval.critics import Critic
 from relval.ppo import Agent, Collected, Collector
@@ -105,6 +106,7 @@ def play(run: Run, *, steps: int, seed: int) -> Recording:
             f"steps must be from 1 to {_MOST_STEPS:,}, because all pairs of states are shown, got "
             f"{steps:,}"
         )
+    check_value("seed", Natural, seed)
     policy = run.policy
     made = make_to_see(run, GAMES)
     filmed = _Filmed(made)
