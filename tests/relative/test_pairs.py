@@ -192,9 +192,7 @@ def test_bad_input_is_refused_with_a_reason() -> None:
     for each in (SeparablePairs(scores), AllPairs(old, traj, n=1, gamma=0.9).expand(i)):
         with pytest.raises(ValueError, match=r"must have the same shape, got \[6, 1\] and \[6\]"):
             each.loss(scores[:, None])
-    with pytest.raises(
-        ValueError, match=r"one number for each state, shape \[S\], got shape \[3, 3"
-    ):
+    with pytest.raises(ValueError, match=r"one number for each state, shape \[S\], got"):
         LinearDelta(torch.zeros(3, 3))
     with pytest.raises(ValueError, match="scores and i must have the same shape"):
         all_pairs_loss(scores[:5], old, traj, i, n=1, gamma=0.9)

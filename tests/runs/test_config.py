@@ -161,7 +161,8 @@ def test_a_value_of_another_kind_is_refused_by_name(values: dict[str, Any], mess
 
 
 def test_numbers_may_be_those_of_numpy() -> None:
-    config = configure("CartPole-v1", seed=np.int64(3), ppo={"clip": np.float32(0.5)})
+    options: dict[str, Any] = {"seed": np.int64(3), "ppo": {"clip": np.float32(0.5)}}
+    config = configure("CartPole-v1", **options)
     assert from_yaml(to_yaml(config)) == configure("CartPole-v1", seed=3, ppo={"clip": 0.5})
 
 
