@@ -16,6 +16,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
@@ -259,6 +260,28 @@ def test_saved_and_loaded_it_predicts_alike_has_its_options_and_goes_on(
     assert not torch.equal(loaded.policy.predict_values(seen), model.policy.predict_values(seen))
     loaded.set_parameters(str(tmp_path / "model"))
     assert torch.equal(loaded.policy.predict_values(seen), model.policy.predict_values(seen))
+
+
+class Reader(BaseCallback):
+    """Looks at the rollout as it is stored."""
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        next(self.model.rollout_buffer.get(8))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["several", "parts"])
+def test_a_callback_that_reads_the_rollout_changes_nothing(kind: str) -> None:
+    policy, make, _ = KINDS[kind]
+    first, second = (
+        nn.utils.parameters_to_vector(
+            small(make(), policy).learn(128, callback).policy.parameters()
+        )
+        for callback in (None, Reader())
+    )
+    assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("pairs", ["biased", "all"])

@@ -90,7 +90,9 @@ class RelativeRolloutBuffer(RolloutBuffer):
         seed = int(torch.randint(2**62, ()))
         generator = torch.Generator(self.device).manual_seed(seed)
         for minibatch in self.critic.minibatches(self.rollout, self.prepared, size, generator):
-            places: Any = np.unravel_index(minibatch.encode.cpu().numpy(), self.rewards.shape)
+            t, n = np.unravel_index(minibatch.encode.cpu().numpy(), self.rewards.shape)
+            # A callback that called `get` has left what is stored flat, one environment at a time.
+            places: Any = n * self.buffer_size + t if self.generator_ready else (t, n)
             yield minibatch, self._get_samples(places)
 
 
