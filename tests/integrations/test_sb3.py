@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from relval.critics import RelativeConfig
 from relval.integrations.sb3 import RelativePPO
-from relval.relative import all_pairs_loss
+from relval.relative import all_pairs_loss, mean_offset
 
 GAMMA, LAM = 0.9, 0.8
 
@@ -132,9 +132,12 @@ def positions(first_is_short: bool) -> list[tuple[int, str]]:
 
 
 def expected_advantages(
-    path: list[tuple[int, str]], scores: list[float], lowest: float | None
+    path: list[tuple[int, str]], scores: list[float], lowest: float | None, terminal: float
 ) -> Any:
-    """R-GAE along a path, term by term; anchored where episodes begin, or at the lowest score."""
+    """R-GAE along a path, term by term; anchored where episodes begin, or at the lowest score.
+
+    Terminations are worth `terminal`.
+    """
     starts = [0] + [t + 1 for t, (_, end) in enumerate(path) if end]
     advantages = np.zeros(len(path))
     for t in range(len(path)):
@@ -142,7 +145,7 @@ def expected_advantages(
         offset = scores[path[start][0]] if lowest is None else lowest
         weight = 1.0
         for position, end in path[t:]:
-            ahead = 0.0 if end == "terminated" else scores[position + 1] - offset
+            ahead = terminal if end == "terminated" else scores[position + 1] - offset
             residual = position + 1 + GAMMA * ahead - (scores[position] - offset)
             advantages[t] += weight * residual
             weight *= GAMMA * LAM
@@ -152,27 +155,64 @@ def expected_advantages(
 
 
 @pytest.mark.parametrize("envs", [1, 3])
-@pytest.mark.parametrize("anchor", ["rank", "zero"])
+@pytest.mark.parametrize(
+    ("anchor", "mask_terminal"), [("rank", True), ("zero", True), ("rank", False)]
+)
 @pytest.mark.parametrize("steps", [12, 18])  # at the last one a walk terminates, is truncated
-def test_advantages_are_relative_gae(envs: int, anchor: str, steps: int) -> None:
+def test_advantages_are_relative_gae(
+    envs: int, anchor: str, mask_terminal: bool, steps: int
+) -> None:
     scores = [2.0, -1.0, 0.5, 3.0, 7.0]
-    model = collect(RelativePPO, walks(envs), scores, steps=steps, anchor=anchor)
+    options: dict[str, Any] = {"anchor": anchor, "mask_terminal": mask_terminal}
+    model = collect(RelativePPO, walks(envs), scores, steps=steps, **options)
     for start in (0, steps):  # the second rollout begins within an episode
         paths = [positions(n % 2 == 0)[start : start + steps] for n in range(envs)]
         begun = [scores[0], *(scores[path[0][0]] for path in paths)]
         lowest = min(begun) if anchor == "rank" else None
-        expected = np.stack([expected_advantages(path, scores, lowest) for path in paths], 1)
+        terminal = 0.0 if mask_terminal else scores[0] - min(begun)
+        expected = np.stack(
+            [expected_advantages(path, scores, lowest, terminal) for path in paths], 1
+        )
         np.testing.assert_allclose(model.rollout_buffer.advantages, expected, atol=1e-5)
         model.learn(1, reset_num_timesteps=False)
 
 
-def test_under_the_right_anchor_advantages_are_those_of_ppo() -> None:
+def test_under_the_right_anchor_advantages_and_returns_are_those_of_ppo() -> None:
     values = [0.0, 1.5, -2.0, 4.0, 3.0]  # starts are worth zero, so ranks add nothing
     relative = collect(RelativePPO, walks(3), values, anchor="rank")
     absolute = collect(PPO, walks(3), values)
     np.testing.assert_allclose(
         relative.rollout_buffer.advantages, absolute.rollout_buffer.advantages, atol=1e-5
     )
+    i, j = torch.meshgrid(torch.arange(48), torch.arange(48), indexing="ij")
+    target, _ = relative.rollout_buffer.prepared.judge(i, j)
+    returns = absolute.rollout_buffer.returns.flatten()
+    np.testing.assert_allclose(target, returns[i] - returns[j], atol=1e-5)
+
+
+def test_gae_lambda_is_that_of_the_targets_also_when_it_changes_on_loading(tmp_path: Path) -> None:
+    model = small(walks(1), target="lambda", gae_lambda=0.5)
+    assert model.critic.config.target_lam == 0.5
+    model.save(tmp_path / "model")
+    loaded = RelativePPO.load(tmp_path / "model", gae_lambda=0.7, device="cpu")
+    assert loaded.critic.config.target_lam == 0.7
+
+
+def constant_of_the_rollout(model: Any) -> float:
+    rollout = model.rollout_buffer.rollout
+    return mean_offset(rollout.traj, rollout.memory, gamma=GAMMA, lam=LAM).item()
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_offset_rate_is_the_newest_rollouts_weight_in_the_constant(rate: float) -> None:
+    scores = [2.0, -1.0, 0.5, 3.0, 7.0]
+    model = collect(RelativePPO, walks(1), scores, steps=5, offset_rate=rate)
+    constants = [constant_of_the_rollout(model)]
+    for _ in range(2):
+        model.learn(1, reset_num_timesteps=False)
+        constants.append(constant_of_the_rollout(model))
+    expected = constants[-1] if rate else np.mean(constants)  # the least weight is a fair share
+    assert model.critic.offset.item() == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("normalised", [False, True])
@@ -201,12 +241,16 @@ def test_the_logged_loss_is_that_of_all_pairs() -> None:
     assert logged == pytest.approx(expected.item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("pairs", ["biased", "random", "all"])
+@pytest.mark.parametrize(
+    ("pairs", "partners"),
+    [("biased", "batch"), ("random", "batch"), ("random", "minibatch"), ("all", "batch")],
+)
 @pytest.mark.parametrize("target", ["n-step", "returns"])
-def test_differences_of_values_are_learned(pairs: str, target: str) -> None:
+def test_differences_of_values_are_learned(pairs: str, partners: str, target: str) -> None:
     env = walks(2, lengths=(3,))
     learning: dict[str, Any] = {"learning_rate": 1e-2, "batch_size": 32, "n_epochs": 10}
-    model = small(env, pairs=pairs, target=target, gamma=GAMMA, **learning).learn(960)
+    options: dict[str, Any] = {"pairs": pairs, "partners": partners, "target": target}
+    model = small(env, gamma=GAMMA, **options, **learning).learn(960)
     u = model.policy.predict_values(torch.arange(3.0)[:, None]).flatten()
     truth = torch.tensor([1 + GAMMA * (2 + GAMMA * 3), 2 + GAMMA * 3, 3])
     torch.testing.assert_close(u - u[0], truth - truth[0], atol=0.1, rtol=0)
@@ -361,6 +405,9 @@ def test_target_kl_stops_the_update() -> None:
         ({"both_terminal": "one"}, "both_terminal must be one of"),
         ({"same_episode": 2.0}, "same_episode must lie in"),
         ({"n": 0}, "n must be at least 1"),
+        ({"offset_rate": 2.0}, "offset_rate must lie in"),
+        ({"partners": "minibatch"}, "partners minibatch is for critic.pairs random"),
+        ({"mask_terminal": False}, "anchor mean .* needs critic.mask_terminal"),
         ({"rollout_buffer_class": RolloutBuffer}, "derive rollout_buffer_class from"),
     ],
 )

@@ -39,7 +39,17 @@ except ImportError as error:
         'Stable-Baselines3 is not installed: run `pip install "relval[sb3]"`'
     ) from error
 
-_CRITIC_OPTIONS = ("pairs", "same_episode", "target", "n", "anchor", "both_terminal")
+_CRITIC_OPTIONS = (
+    "pairs",
+    "same_episode",
+    "partners",
+    "target",
+    "n",
+    "anchor",
+    "offset_rate",
+    "mask_terminal",
+    "both_terminal",
+)
 
 
 class RelativeRolloutBuffer(RolloutBuffer):
@@ -140,18 +150,28 @@ class RelativePPO(PPO):
       Heavier critics drown the policy's gradient where they share an encoder, or one gradient
       norm, with it; the paper's 1.25 does.
     - `clip_range_vf` limits how far a difference departs from the old one.
+    - `gae_lambda` is also the λ of the critic's targets "returns" and "lambda".
     - `rollout_buffer_class`, where given, must be derived from `RelativeRolloutBuffer`.
+
+    Two options of `RelativeConfig` are not here: `head`, because the policy's value network is the
+    head, and `refresh_targets`, because a rollout keeps the scores of its last states, but not
+    their observations.
 
     Args:
       pairs: Partners drawn from the rollout ("random"), some of them from the own episode
         ("biased"), or all pairs of a minibatch ("all"), whose mean is computed in closed form
         unless it is clipped.
       same_episode: With biased pairs, the probability of a partner from the own episode.
+      partners: With random pairs, where partners are drawn from: the rollout ("batch"), or the
+        minibatch ("minibatch"), whose states are encoded anyway.
       target: What differences are regressed on: those of λ-returns ("returns"), or the paper's
         targets ("one-step", "n-step", "lambda").
       n: Steps of n-step targets.
       anchor: Where relative values start: with one constant for all ("mean", "terminal",
         "minvar"), at zero ("zero"), or as in the paper ranked by their start states ("rank").
+      offset_rate: With the anchor "mean", the weight of the newest rollout in the constant.
+      mask_terminal: Whether the end of an episode is worth zero in advantages, as in PPO; or else,
+        with the anchors "zero" and "rank", as much as the next episode's start.
       both_terminal: What two terminal successors differ by: "zero" or "derived".
     """
 
@@ -190,17 +210,23 @@ class RelativePPO(PPO):
         *,
         pairs: str = RelativeConfig.pairs,
         same_episode: float = RelativeConfig.same_episode,
+        partners: str = RelativeConfig.partners,
         target: str = RelativeConfig.target,
         n: int = RelativeConfig.n,
         anchor: str = RelativeConfig.anchor,
+        offset_rate: float = RelativeConfig.offset_rate,
+        mask_terminal: bool = RelativeConfig.mask_terminal,
         both_terminal: str = RelativeConfig.both_terminal,
     ) -> None:
         # Plain attributes, as SB3 keeps its own: `save` and `load` then know them.
         self.pairs = pairs
         self.same_episode = same_episode
+        self.partners = partners
         self.target = target
         self.n = n
         self.anchor = anchor
+        self.offset_rate = offset_rate
+        self.mask_terminal = mask_terminal
         self.both_terminal = both_terminal
         super().__init__(
             policy,
@@ -237,7 +263,8 @@ class RelativePPO(PPO):
         Config(env="", critic=config)  # refuses what is out of range
         self._choose_buffer()
         super()._setup_model()
-        self.critic = RelativeCritic(replace(config, clip=self._critic_clip()), 1, 0)
+        config = replace(config, clip=self._critic_clip(), target_lam=self.gae_lambda)
+        self.critic = RelativeCritic(config, 1, 0)
         # What it gets for features are the scores.
         self.critic.head = nn.Identity()  # type: ignore[assignment]
         self.critic.to(self.device)
