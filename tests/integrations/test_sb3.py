@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import PPO
-from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 from torch import Tensor, nn
 
 from relval.critics import RelativeConfig
-from relval.integrations.sb3 import RelativePPO
+from relval.integrations.sb3 import RelativePPO, RelativeRolloutBuffer
 from relval.relative import all_pairs_loss, mean_offset
 
 GAMMA, LAM = 0.9, 0.8
@@ -306,6 +306,55 @@ def test_saved_and_loaded_it_predicts_alike_has_its_options_and_goes_on(
     assert torch.equal(loaded.policy.predict_values(seen), model.policy.predict_values(seen))
 
 
+@pytest.mark.parametrize("by", ["argument", "custom object"])
+@pytest.mark.parametrize(("before", "after"), [("mean", "zero"), ("rank", "mean")])
+def test_an_anchor_given_on_loading_replaces_the_stored_one(
+    before: str, after: str, by: str, tmp_path: Path
+) -> None:
+    model = small(walks(2), anchor=before).learn(64)
+    model.save(tmp_path / "model")
+    changed = {"anchor": after}
+    kwargs: dict[str, Any] = changed if by == "argument" else {"custom_objects": changed}
+    loaded = RelativePPO.load(tmp_path / "model", env=walks(2), device="cpu", **kwargs)
+    assert loaded.critic.config.anchor == after
+    assert not any(value.any() for value in loaded.critic.state_dict().values())
+    seen = torch.arange(4.0)[:, None]
+    assert torch.equal(loaded.policy.predict_values(seen), model.policy.predict_values(seen))
+    loaded.learn(32, reset_num_timesteps=False)
+
+
+@pytest.mark.parametrize("anchor", ["mean", "zero"])
+@pytest.mark.parametrize("kind", ["several", "parts"])
+def test_files_of_ppo_load_and_training_goes_on(kind: str, anchor: str, tmp_path: Path) -> None:
+    policy, make, _ = KINDS[kind]
+    ppo = PPO(policy, make(), n_steps=16, batch_size=8, device="cpu").learn(64)
+    ppo.save(tmp_path / "ppo")
+    loaded = RelativePPO.load(tmp_path / "ppo", env=make(), device="cpu", anchor=anchor)
+    other = small(make(), policy, anchor=anchor).learn(64)
+    other.set_parameters(str(tmp_path / "ppo"))
+    for model in (loaded, other):
+        assert not any(value.any() for value in model.critic.state_dict().values())
+        for name, value in ppo.policy.state_dict().items():
+            assert torch.equal(value, model.policy.state_dict()[name]), name
+        model.learn(32, reset_num_timesteps=False)
+        assert model.num_timesteps >= 96
+
+
+def test_parameters_without_the_critics_leave_it_alone_unless_all_are_asked_for() -> None:
+    model = small(walks(2)).learn(64)
+    before = {name: value.clone() for name, value in model.critic.state_dict().items()}
+    model.set_parameters({"policy": model.policy.state_dict()}, exact_match=False)
+    assert model.critic.state_dict() == before
+    with pytest.raises(ValueError, match="Names of parameters do not match"):
+        model.set_parameters({"policy": model.policy.state_dict()})
+
+
+@pytest.mark.parametrize("buffer", [RolloutBuffer, DictRolloutBuffer, None])
+def test_buffers_of_stable_baselines3_mean_the_default(buffer: type[RolloutBuffer] | None) -> None:
+    model = small(walks(1), rollout_buffer_class=buffer)
+    assert type(model.rollout_buffer) is RelativeRolloutBuffer
+
+
 class Reader(BaseCallback):
     """Looks at the rollout as it is stored."""
 
@@ -397,6 +446,10 @@ def test_target_kl_stops_the_update() -> None:
     assert model._n_updates == 1
 
 
+class OtherBuffer(RolloutBuffer):
+    """One that somebody derived from SB3's."""
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -408,7 +461,7 @@ def test_target_kl_stops_the_update() -> None:
         ({"offset_rate": 2.0}, "offset_rate must lie in"),
         ({"partners": "minibatch"}, "partners minibatch is for critic.pairs random"),
         ({"mask_terminal": False}, "anchor mean .* needs critic.mask_terminal"),
-        ({"rollout_buffer_class": RolloutBuffer}, "derive rollout_buffer_class from"),
+        ({"rollout_buffer_class": OtherBuffer}, "OtherBuffer .* derive rollout_buffer_class from"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -27,6 +27,7 @@ try:
     from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.save_util import load_from_zip_file
     from stable_baselines3.common.type_aliases import (
         GymEnv,
         MaybeCallback,
@@ -151,7 +152,11 @@ class RelativePPO(PPO):
       norm, with it; the paper's 1.25 does.
     - `clip_range_vf` limits how far a difference departs from the old one.
     - `gae_lambda` is also the λ of the critic's targets "returns" and "lambda".
-    - `rollout_buffer_class`, where given, must be derived from `RelativeRolloutBuffer`.
+    - `rollout_buffer_class`, where given, must be derived from `RelativeRolloutBuffer`; SB3's own
+      classes mean the default.
+
+    `load` and `set_parameters` take files of `PPO` as well; `load` then has the `vf_coef` stored
+    there. Where a file has no state that fits the critic's anchor, the critic begins anew.
 
     Two options of `RelativeConfig` are not here: `head`, because the policy's value network is the
     head, and `refresh_targets`, because a rollout keeps the scores of its last states, but not
@@ -274,7 +279,8 @@ class RelativePPO(PPO):
             bias.requires_grad_(False)
 
     def _choose_buffer(self) -> None:
-        if self.rollout_buffer_class is None:
+        # Files of PPO hold SB3's own choice.
+        if self.rollout_buffer_class in (None, RolloutBuffer, DictRolloutBuffer):
             has_parts = isinstance(self.observation_space, spaces.Dict)
             self.rollout_buffer_class = (
                 RelativeDictRolloutBuffer if has_parts else RelativeRolloutBuffer
@@ -390,3 +396,22 @@ class RelativePPO(PPO):
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         modules, variables = super()._get_torch_save_params()
         return [*modules, "critic"], variables  # for what an anchor remembers
+
+    def set_parameters(
+        self,
+        load_path_or_dict: str | dict[str, Any],
+        exact_match: bool = True,
+        device: torch.device | str = "auto",
+    ) -> None:
+        """As `PPO.set_parameters`; a critic for whose anchor there is no state begins anew."""
+        params: dict[str, Any]
+        if isinstance(load_path_or_dict, dict):
+            params = load_path_or_dict
+        else:
+            params = load_from_zip_file(load_path_or_dict, device=device, load_data=False)[1]
+        own = self.critic.state_dict()
+        stored: Any = params.get("critic")
+        if exact_match and (stored is None or stored.keys() != own.keys()):
+            fresh = {name: torch.zeros_like(value) for name, value in own.items()}
+            params = {**params, "critic": fresh}
+        super().set_parameters(params, exact_match, device)
