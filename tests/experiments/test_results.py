@@ -135,6 +135,15 @@ def test_tables_in_markdown_latex_and_csv() -> None:
     assert rows[3] == "Pong,c,,,0,,"
 
 
+def test_many_variants_have_a_row_each() -> None:
+    names = tuple("abcdefg")
+    cells = {("Pong", name): tables.Cell((float(n),), 1, 1) for n, name in enumerate(names)}
+    lines = tables.markdown(tables.Comparison(names, ("Pong",), cells, "What it is.")).splitlines()
+    assert lines[0] == "|  | Pong |"
+    assert lines[2] == "| a | 0.0 |"
+    assert lines[8] == "| g | **6.0** |"
+
+
 def test_the_papers_numbers_stand_beside_ours() -> None:
     atari = suite("atari49").narrowed(seeds=[1])
     cell = tables.compare(made_up(atari)).cells["Alien", "absolute"]

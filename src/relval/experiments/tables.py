@@ -12,6 +12,10 @@ from relval._statistics import mean_and_margin
 from relval.experiments.results import DIAGNOSTICS, Diagnosis, Results, printed_scores
 
 
+_COLUMNS = 6
+"""Variants that fit side by side."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """What a variant reached on a game."""
@@ -95,20 +99,28 @@ def _note(results: Results) -> str:
 
 
 def markdown(table: Comparison) -> str:
-    """The table in Markdown: means with margins, the single seeds in brackets, the best in bold."""
-    rows = []
-    for game in table.games:
-        cells = []
-        for name in table.variants:
-            cell = table.cells[game, name]
-            text = shown(cell)
-            if name in table.best(game):
-                text = f"**{text}**"
-            if len(cell.scores) > 1:
-                text += f" ({', '.join(map(number, cell.scores))})"
-            cells.append(text)
-        rows.append([game, *cells])
-    return _markdown(["", *table.variants], rows) + f"\n{table.note}\n"
+    """The table in Markdown: means with margins, the single seeds in brackets, the best in bold.
+
+    Many variants have a row each, in place of a column.
+    """
+    games, variants = table.games, table.variants
+    if len(variants) > _COLUMNS:
+        header = ["", *games]
+        rows = [[name, *(_entry(table, game, name) for game in games)] for name in variants]
+    else:
+        header = ["", *variants]
+        rows = [[game, *(_entry(table, game, name) for name in variants)] for game in games]
+    return _markdown(header, rows) + f"\n{table.note}\n"
+
+
+def _entry(table: Comparison, game: str, variant: str) -> str:
+    cell = table.cells[game, variant]
+    text = shown(cell)
+    if variant in table.best(game):
+        text = f"**{text}**"
+    if len(cell.scores) > 1:
+        text += f" ({', '.join(map(number, cell.scores))})"
+    return text
 
 
 def diagnosed(results: Results, game: str) -> list[list[str]]:
