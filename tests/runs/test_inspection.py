@@ -229,16 +229,51 @@ class Undrawn(Blind):
         raise gym.error.DependencyNotInstalled("pygame is not installed")
 
 
+class FatalError(Exception):
+    """As MuJoCo has it, where no OpenGL can be had."""
+
+    __module__ = "mujoco"
+
+
+class Screenless(Undrawn):
+    """An environment whose pictures need a screen."""
+
+    def render(self) -> Any:
+        raise FatalError("an OpenGL platform library has not been loaded")
+
+
+class Unlinked(Undrawn):
+    """An environment whose pictures need a library of the system's."""
+
+    def render(self) -> Any:
+        exec("None.glGetError", {"__name__": "OpenGL.raw.GL"})
+
+
+class Broken(Undrawn):
+    """An environment with an error of its own."""
+
+    def render(self) -> Any:
+        raise AttributeError("no attribute 'colour'")
+
+
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
         (Blind, ValueError, r"draws no pictures.*got \[\]; `relval eval` plays it"),
         (Undrawn, ModuleNotFoundError, "a package that is missing: pygame is not installed"),
+        (Screenless, RuntimeError, "unset: an OpenGL platform library .* set MUJOCO_GL=egl or "),
+        (Unlinked, RuntimeError, "need OpenGL.* 'glGetError'.* install the system's library"),
+        (Broken, AttributeError, "^no attribute 'colour'$"),
     ],
 )
 def test_without_pictures_there_is_no_page_and_no_video(
-    kind: type[Blind], error: type[Exception], message: str, tmp_path: Path
+    kind: type[Blind],
+    error: type[Exception],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
     gym.register("Blind-v0", entry_point=kind, disable_env_checker=True)
     try:
         run = train(small("Blind-v0", preset="classic", updates=1), tmp_path / "run", quiet=True)

@@ -2,6 +2,10 @@
 
 import difflib
 import importlib
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,22 +112,18 @@ def make(
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"there is no environment {name!r}{hint}")
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
-    try:
+    with _explained(f"{name} needs"):
         if render:
             _check_draws(name)
         if gym.spec(name).entry_point == _CARTPOLE and not render:
-            envs = gym.make_vec(name, config.num_envs, vectorization_mode="vector_entry_point")
-        else:
-            envs = gym.make_vec(
-                name,
-                config.num_envs,
-                vectorization_mode="sync",
-                vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-                **options,
-            )
-    except gym.error.DependencyNotInstalled as error:
-        raise ModuleNotFoundError(f"{name} needs a package that is missing: {error}") from error
-    return envs
+            return gym.make_vec(name, config.num_envs, vectorization_mode="vector_entry_point")
+        return gym.make_vec(
+            name,
+            config.num_envs,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+            **options,
+        )
 
 
 def _check_draws(name: str) -> None:
@@ -141,11 +141,36 @@ _CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
 
 def pictures(envs: VectorEnv[Any, Any, Any]) -> tuple[np.ndarray, ...]:
     """Each environment as it looks now, `[height, width, 3]`; they were made with `render`."""
-    try:
+    with _explained("pictures need"):
         rendered: Any = envs.render()
-    except gym.error.DependencyNotInstalled as error:
-        raise ModuleNotFoundError(f"pictures need a package that is missing: {error}") from error
     return tuple(map(np.asarray, rendered))
+
+
+@contextmanager
+def _explained(who_needs: str) -> Iterator[None]:
+    """Lets errors about what this machine lacks say what to do; others are left alone."""
+    try:
+        yield
+    except gym.error.DependencyNotInstalled as error:
+        raise ModuleNotFoundError(f"{who_needs} a package that is missing: {error}") from error
+    except Exception as error:
+        if not _is_from_opengl(error):
+            raise
+        chosen = os.environ.get("MUJOCO_GL")
+        raise RuntimeError(
+            f"{who_needs} OpenGL, which does not work here with MUJOCO_GL "
+            f"{'unset' if chosen is None else f'= {chosen!r}'}: {error}. Without a screen, set "
+            "MUJOCO_GL=egl or MUJOCO_GL=osmesa, and install the system's library for it (libEGL "
+            "or libOSMesa)"
+        ) from error
+
+
+def _is_from_opengl(error: Exception) -> bool:
+    """Whether MuJoCo or PyOpenGL, which may be missing and are not imported here, raised it."""
+    if type(error).__module__.partition(".")[0] in ("mujoco", "OpenGL"):
+        return True
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    return str(innermost.f_globals.get("__name__")).partition(".")[0] == "OpenGL"
 
 
 def seen_space(envs: VectorEnv[Any, Any, Any]) -> gym.Space[np.ndarray]:
