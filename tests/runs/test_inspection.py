@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from PIL import Image
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from relval.critics import CRITICS
 from relval.relative import minvar_offset, ranked_values, telescoped_values
 from relval.runs import Run, record, train
 from relval.runs.inspection import Recording, inspect, play
+from relval.runs.inspection.recording import GAMES
 from tests.browser import Page, browser
 from tests.relative import reference
 from tests.runs.conftest import Finished
@@ -158,6 +160,35 @@ def test_every_state_is_shown_by_its_own_picture(breakout: Run, tmp_path: Path) 
     for alike, start in zip(recording.ranking, data["ranking"], strict=True):
         for number in alike:
             assert_shown(number, start["frame"])
+
+
+def test_only_pictures_that_are_shown_are_drawn(
+    cartpole: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    render: Callable[[CartPoleEnv], Any] = CartPoleEnv.render
+
+    def counted(env: CartPoleEnv) -> Any:
+        drawn.append(env)
+        return render(env)
+
+    monkeypatch.setattr(CartPoleEnv, "render", counted)
+    recording = play(cartpole, steps=STEPS, seed=0)
+    assert len(recording.ranking) > GAMES
+    assert len(drawn) == len(recording.frames) < 2 * STEPS
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "MinAtar/Breakout"])
+def test_pictures_of_some_environments_are_those_among_all(name: str) -> None:
+    made = envs.make(name, envs.EnvConfig(num_envs=4), render=True)
+    made.reset(seed=1)
+    for _ in range(5):
+        made.step(made.action_space.sample())
+    every = envs.pictures(made)
+    assert len({picture.tobytes() for picture in every}) > 1
+    for n, picture in zip([3, 1], envs.pictures(made, [3, 1]), strict=True):
+        np.testing.assert_array_equal(picture, every[n])
+    made.close()
 
 
 def test_a_cut_episode_is_no_end(pendulum: Run, tmp_path: Path) -> None:

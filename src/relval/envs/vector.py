@@ -4,7 +4,7 @@ import difflib
 import importlib
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from relval._bounds import Count, Share
 from relval.envs import atari, minatar
@@ -139,11 +139,22 @@ def _check_draws(name: str) -> None:
 _CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
 
 
-def pictures(envs: VectorEnv[Any, Any, Any]) -> tuple[np.ndarray, ...]:
-    """Each environment as it looks now, `[height, width, 3]`; they were made with `render`."""
+def pictures(
+    envs: VectorEnv[Any, Any, Any], wanted: Iterable[int] | None = None
+) -> tuple[np.ndarray, ...]:
+    """Environments as they look now, `[height, width, 3]`; they were made with `render`.
+
+    Args:
+      envs: All environments.
+      wanted: The numbers of those to look at, all by default. Where each draws for itself, others
+        draw nothing.
+    """
+    numbers = range(envs.num_envs) if wanted is None else wanted
     with _explained("pictures need"):
+        if isinstance(envs, SyncVectorEnv):
+            return tuple(np.asarray(envs.envs[n].render()) for n in numbers)
         rendered: Any = envs.render()
-    return tuple(map(np.asarray, rendered))
+    return tuple(np.asarray(rendered[n]) for n in numbers)
 
 
 @contextmanager

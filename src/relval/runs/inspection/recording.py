@@ -163,9 +163,9 @@ class _Filmed(VectorEnv[Any, Any, Any]):
         return stepped
 
     def _film(self, begun: np.ndarray) -> None:
-        pictures = envs.pictures(self.env)
-        for n in {0, *begun.nonzero()[0].tolist()}:
-            self.frames[self._row * self.num_envs + n] = _compressed(pictures[n])
+        wanted = sorted({0, *begun.nonzero()[0].tolist()})
+        for n, picture in zip(wanted, envs.pictures(self.env, wanted), strict=True):
+            self.frames[self._row * self.num_envs + n] = _compressed(picture)
         self._row += 1
 
 
