@@ -143,6 +143,13 @@ def test_an_anchor_moves_whole_episodes(breakout: Run, tmp_path: Path) -> None:
         np.testing.assert_allclose(episode, episode[0], atol=1e-4)
 
 
+def test_values_are_as_exact_as_the_critics(cartpole: Run, tmp_path: Path) -> None:
+    recording = inspect(cartpole, tmp_path / "page.html", steps=STEPS)
+    for name, values in data_of(tmp_path / "page.html")["values"].items():
+        expected = recording.values[name][recording.shown].numpy()
+        np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
 def test_every_state_is_shown_by_its_own_picture(breakout: Run, tmp_path: Path) -> None:
     recording = inspect(breakout, tmp_path / "page.html", steps=STEPS)
     data = data_of(tmp_path / "page.html")
@@ -344,8 +351,35 @@ def inspected(breakout: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shown(value: float) -> float:
-    """As the page rounds."""
+    """As the page rounds numbers by themselves."""
     return float(f"{value:.3g}")
+
+
+def unit_of(text: str) -> float:
+    """One of a number's last decimal."""
+    return float(10.0 ** -len(text.partition(".")[2]))
+
+
+def assert_written(text: str, value: float, spread: float) -> None:
+    """A number as the page writes it among others: to four digits of their spread."""
+    unit = unit_of(text)
+    assert unit == 1 or spread / 10_001 < unit < spread / 999
+    assert float(text) == pytest.approx(value, abs=0.5001 * unit)
+
+
+def moved(source: Path, target: Path, *, constant: float, scale: float) -> dict[str, Any]:
+    """The same page about values of another size and further from zero."""
+    data = data_of(source)
+    for values in data["values"].values():
+        values[:] = [constant + scale * value for value in values]
+    for start in data["ranking"]:
+        start["value"] = constant + scale * start["value"]
+    data["differences"]["unit"] *= scale
+    before, rest = source.read_text(encoding="utf-8").split('id="data">')
+    after = rest.partition("</script>")[2]
+    text = f'{before}id="data">{json.dumps(data)}</script>{after}'
+    target.write_text(text, encoding="utf-8")
+    return data
 
 
 def text_of(page: Page, name: str) -> str:
@@ -383,7 +417,8 @@ def test_a_step_is_shown_with_its_picture_and_numbers(inspected: Path, page: Pag
         assert text_of(page, "now-step") == f"{step} of {STEPS}"
         assert frame_in(page, "frame") == data["frames"][step]
         assert page.run("document.getElementById('frame').decode().then(() => true)")
-        assert float(text_of(page, "now-value")) == shown(data["values"]["anchored"][step])
+        values = data["values"]["anchored"]
+        assert_written(text_of(page, "now-value"), values[step], np.ptp(values))
         advantage = shown(data["advantages"]["anchored"][step])
         assert float(text_of(page, "now-advantage")) == advantage
         assert float(text_of(page, "now-reward")) == data["rewards"][step]
@@ -437,8 +472,9 @@ def test_pointing_at_a_cell_shows_both_states(i: int, j: int, inspected: Path, p
     assert frame_in(page, "first") == data["frames"][i]
     assert frame_in(page, "second") == data["frames"][j]
     difference = text_of(page, "difference")
-    expected = shown(differences_of(data)[i, j])
-    assert float(difference.split("\n")[0].removeprefix("Δ = ")) == expected
+    differences = differences_of(data)
+    expected = differences[i, j]
+    assert_written(difference.split("\n")[0].removeprefix("Δ = "), expected, differences.max())
     verdict = "as good as" if i == j else "better than" if expected > 0 else "worse than"
     assert f"state {i} is {verdict} state {j}" in difference
     assert text_of(page, "first-name").startswith(f"i = {i},")
@@ -474,7 +510,8 @@ def test_the_anchor_is_switched_in_curves_and_numbers(inspected: Path, page: Pag
     seen = []
     for anchor in ("anchored", "unanchored", "anchored"):
         page.run(f"document.querySelector('[value={anchor}]').click()")
-        assert float(text_of(page, "now-value")) == shown(data["values"][anchor][100])
+        values = data["values"][anchor]
+        assert_written(text_of(page, "now-value"), values[100], np.ptp(values))
         assert float(text_of(page, "now-advantage")) == shown(data["advantages"][anchor][100])
         assert data["gauges"][anchor] in text_of(page, "meaning")
         curves = "[...document.querySelectorAll('#curves path')].map(p => p.getAttribute('d'))"
@@ -490,10 +527,49 @@ def test_start_states_are_listed_best_first_and_lead_to_their_steps(
     ranking = data_of(inspected)["ranking"]
     page.open(inspected)
     listed = page.run("[...document.querySelectorAll('#ranking li')].map(li => li.innerText)")
-    assert [float(entry.split()[1]) for entry in listed] == [shown(r["value"]) for r in ranking]
+    for entry, start in zip(listed, ranking, strict=True):
+        value = entry.split()[1]
+        assert float(value) == pytest.approx(start["value"], abs=0.5001 * unit_of(value))
     own = [start["steps"] for start in ranking if start["steps"]]
     page.run("[...document.querySelectorAll('#ranking button')].pop().click()")
     assert text_of(page, "now-step") == f"{own[-1][0]} of {STEPS}"
+
+
+@pytest.mark.parametrize(
+    ("constant", "scale"), [(0, 1), (25, 0.1), (1_000, 1), (-70_000, 500), (0, 1e-4), (3, 0)]
+)
+def test_values_are_told_apart_wherever_they_lie(
+    constant: float, scale: float, cartpole: Run, page: Page, tmp_path: Path
+) -> None:
+    near, far = tmp_path / "near.html", tmp_path / "far.html"
+    inspect(cartpole, near, steps=STEPS)
+    data = moved(near, far, constant=constant, scale=scale)
+    page.open(far)
+
+    ranked = np.array([start["value"] for start in data["ranking"]])
+    assert len(ranked) > GAMES
+    listed = page.run("[...document.querySelectorAll('#ranking b')].map(b => b.innerText)")
+    texts = [entry.split()[1] for entry in listed]
+    np.testing.assert_allclose([float(text) for text in texts], ranked, atol=unit_of(texts[0]))
+    least = max(np.ptp(ranked) / 10_000, abs(ranked).max() / 1e6)
+    for k in (-np.diff(ranked) > least).nonzero()[0]:
+        assert texts[k] != texts[k + 1]
+    assert all(len(text.strip("-0.").replace(".", "")) <= 7 for text in texts)
+
+    value = text_of(page, "now-value")
+    assert float(value) == pytest.approx(data["values"]["anchored"][0], abs=unit_of(value))
+    spoken = page.run("document.getElementById('scrub').getAttribute('aria-valuetext')")
+    assert spoken == f"step 0, value {value}"
+    if scale:
+        differences = differences_of(data)
+        written = text_of(page, "difference").split("\n")[0].removeprefix("Δ = ")
+        assert_written(written, differences[0, abs(differences[0]).argmax()], differences.max())
+    marks = page.run(
+        "[...document.querySelectorAll('#curves text[text-anchor=end]')]"
+        ".filter(t => t.getAttribute('y') < 215).map(t => t.textContent)"
+    )
+    assert len(set(marks)) == len(marks) > 1
+    assert page.complaints == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -7,7 +7,15 @@ const $ = (name) => document.getElementById(name);
 const webp = (text) => `data:image/webp;base64,${text}`;
 const within = (step) => Math.min(Math.max(Math.round(step), 0), last);
 const episode = (step) => starts.filter((start) => start <= step).length;
-const signed = (value) => (value > 0 ? "+" : "") + number(value);
+const signed = (value, written = number(value)) => (value > 0 ? "+" : "") + written;
+
+// So many decimals show this many digits of the range of all values, and no more than there are.
+function decimals(values, digits) {
+  const largest = Math.max(...values.map(Math.abs)) || 1;
+  const range = Math.max(...values) - Math.min(...values) || largest;
+  const place = (size) => Math.floor(Math.log10(size));
+  return Math.max(Math.min(digits - 1 - place(range), 6 - place(largest)), 0);
+}
 
 const bytes = Uint8Array.from(atob(data.differences.upper), (letter) => letter.charCodeAt(0));
 const upper = new DataView(bytes.buffer);
@@ -21,6 +29,7 @@ function difference(i, j) {
 
 const pairs = data.frames.map((_, i) => data.frames.map((_, j) => difference(i, j)));
 const largest = Math.max(...pairs.map((row) => Math.max(...row)));
+const gapText = (gap) => signed(gap, gap.toFixed(decimals([0, largest], 4)));
 
 // Curves over the steps, one under the other on the same axis.
 
@@ -81,9 +90,11 @@ function curves() {
     for (const panel of panels) {
       const [low, high] = range(panel), above = from;
       const Y = (value) => above + ((high - value) / (high - low)) * panel.height;
-      for (const mark of ticks(low, high, panel.marks)) {
+      const marks = ticks(low, high, panel.marks);
+      for (const mark of marks) {
         element("line", { class: "grid", x1: left, x2: width - right, y1: Y(mark), y2: Y(mark) }, svg);
-        text(number(mark), { x: left - 6, y: Y(mark) + 4, "text-anchor": "end" }, svg);
+        const label = String(+mark.toFixed(decimals(marks, 3)));
+        text(label, { x: left - 6, y: Y(mark) + 4, "text-anchor": "end" }, svg);
       }
       text(panel.name, { class: "name", x: left, y: from - 6 }, svg);
       panel.draw(element("g", { id: `curve-${panel.name}` }, svg), panel.of(), Y);
@@ -200,19 +211,19 @@ function go(i, j = at.j) {
 }
 
 function show() {
-  const values = data.values[at.anchor];
+  const values = data.values[at.anchor], value = values[at.i].toFixed(decimals(values, 4));
   for (const [image, state] of [["frame", at.i], ["first", at.i], ["second", at.j]]) {
     $(image).src = webp(data.frames[state]);
     $(image).alt = `the game in state ${state}`;
   }
   $("scrub").value = $("i").value = at.i;
   $("j").value = at.j;
-  $("scrub").setAttribute("aria-valuetext", `step ${at.i}, value ${number(values[at.i])}`);
+  $("scrub").setAttribute("aria-valuetext", `step ${at.i}, value ${value}`);
   const acted = at.i < last;
   const rows = {
     step: `${at.i} of ${last}`,
     episode: `${episode(at.i)} of ${starts.length}`,
-    value: number(values[at.i]),
+    value,
     action: acted ? data.actions[at.i] : "none",
     reward: acted ? number(data.rewards[at.i]) : "none",
     advantage: acted ? signed(data.advantages[at.anchor][at.i]) : "none",
@@ -226,8 +237,8 @@ function show() {
   }));
   const gap = difference(at.i, at.j);
   const verdict = gap === 0 ? "as good as" : gap > 0 ? "better than" : "worse than";
-  $("difference").replaceChildren(`Δ = ${signed(gap)}`, made("small", `state ${at.i} is ${verdict} state ${at.j}`));
-  for (const name of ["i", "j"]) $(name).setAttribute("aria-valuetext", `state ${at[name]}, difference ${signed(gap)}`);
+  $("difference").replaceChildren(`Δ = ${gapText(gap)}`, made("small", `state ${at.i} is ${verdict} state ${at.j}`));
+  for (const name of ["i", "j"]) $(name).setAttribute("aria-valuetext", `state ${at[name]}, difference ${gapText(gap)}`);
   $("first-name").textContent = `i = ${at.i}, episode ${episode(at.i)}`;
   $("second-name").textContent = `j = ${at.j}, episode ${episode(at.j)}`;
   pictures.forEach((picture) => picture.mark());
@@ -261,12 +272,16 @@ for (const anchor of Object.keys(data.values)) {
   label.prepend(radio);
   $("anchor").append(label);
 }
+const ranked = data.ranking.map((start) => start.value);
+const rankedText = (digits) => ranked.map((value) => value.toFixed(decimals(ranked, digits)));
+const toldApart = (digits) => new Set(rankedText(digits)).size === new Set(ranked).size;
+const rankedTexts = rankedText([2, 3, 4].find(toldApart) ?? 5);
 data.ranking.forEach((start, k) => {
   const entry = document.createElement("li"), image = document.createElement("img");
   image.src = webp(start.frame);
   image.alt = `start state ${k + 1}`;
   const [step] = start.steps, times = start.times === 1 ? "once" : `${start.times} times`;
-  entry.append(image, made("b", `${k + 1}.  ${number(start.value)}`), made("span", times));
+  entry.append(image, made("b", `${k + 1}.  ${rankedTexts[k]}`), made("span", times));
   if (step !== undefined) entry.append(made("button", `step ${step}`));
   entry.querySelector("button")?.addEventListener("click", () => go(step));
   $("ranking").append(entry);
@@ -282,7 +297,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "ArrowLeft") go(at.i - 1);
   if (event.key === "ArrowRight") go(at.i + 1);
 });
-[$("lowest").textContent, $("highest").textContent] = [signed(-largest), signed(largest)];
+[$("lowest").textContent, $("highest").textContent] = [gapText(-largest), gapText(largest)];
 
 const drawAll = () => pictures.forEach((picture) => picture.draw());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);

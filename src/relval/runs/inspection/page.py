@@ -105,7 +105,10 @@ def _data(recording: Recording) -> dict[str, Any]:
             "anchored": recording.critic.gauge,
             "unanchored": "relative, summed up from zero at each episode's start",
         },
-        "values": {name: _numbers(values[shown]) for name, values in recording.values.items()},
+        "values": {
+            name: [_exact(value) for value in values[shown].tolist()]
+            for name, values in recording.values.items()
+        },
         "advantages": {name: _numbers(each) for name, each in recording.advantages.items()},
         "gamma": recording.gamma,
         "lam": recording.lam,
@@ -127,7 +130,7 @@ def _start(recording: Recording, alike: list[int]) -> dict[str, Any]:
     """A start state that was met once or more often, and at which steps of the first game."""
     games = recording.rollout.traj.envs
     return {
-        "value": short(float(recording.values["anchored"][alike[0]])),
+        "value": _exact(float(recording.values["anchored"][alike[0]])),
         "frame": _picture(recording.frames[alike[0]]),
         "times": len(alike),
         "steps": [number // games for number in alike if number % games == 0],
@@ -140,3 +143,8 @@ def _picture(webp: bytes) -> str:
 
 def _numbers(tensor: Tensor) -> list[float]:
     return [short(x) for x in tensor.tolist()]
+
+
+def _exact(value: float) -> float:
+    """As many digits as single precision has: values may be close to each other, far from zero."""
+    return float(f"{value:.7g}")
