@@ -431,8 +431,7 @@ def test_a_step_is_shown_with_its_picture_and_numbers(inspected: Path, page: Pag
     assert (before[0], text_of(page, "now-episode")[0]) == ("1", "2")
     scrub(page, STEPS)
     assert text_of(page, "now-advantage") == "none"
-    for kind in ("keyDown", "keyUp"):
-        page("Input.dispatchKeyEvent", type=kind, key="ArrowLeft")
+    press(page, "ArrowLeft")
     assert text_of(page, "now-step") == f"{STEPS - 1} of {STEPS}"
     assert page.complaints == []
     assert page.requests == []
@@ -570,6 +569,51 @@ def test_values_are_told_apart_wherever_they_lie(
     )
     assert len(set(marks)) == len(marks) > 1
     assert page.complaints == []
+
+
+def press(page: Page, key: str, **modifiers: int) -> None:
+    code = {"ArrowLeft": 37, "ArrowRight": 39}[key]
+    for kind in ("keyDown", "keyUp"):
+        page("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **modifiers)
+
+
+@pytest.mark.parametrize("focused", ["#on", "#play", "#ranking button", "#scrub"])
+def test_arrow_keys_go_one_step_wherever_the_focus_is(
+    focused: str, inspected: Path, page: Page
+) -> None:
+    page.open(inspected)
+    scrub(page, 50)
+    page.run(f"document.querySelector('{focused}').focus()")
+    for key, step in (("ArrowRight", 51), ("ArrowRight", 52), ("ArrowLeft", 51)):
+        press(page, key)
+        assert text_of(page, "now-step") == f"{step} of {STEPS}"
+
+
+def test_arrow_keys_of_other_inputs_and_of_the_browser_are_left_alone(
+    inspected: Path, page: Page
+) -> None:
+    page.open(inspected)
+    scrub(page, 50)
+    press(page, "ArrowRight", modifiers=2)  # with Ctrl
+    page.run("document.querySelector('[value=anchored]').focus()")
+    press(page, "ArrowRight")
+    assert page.run("document.querySelector(':checked').value") == "unanchored"
+    before = page.run("+document.getElementById('j').value")
+    page.run("document.getElementById('j').focus()")
+    press(page, "ArrowLeft")
+    assert page.run("+document.getElementById('j').value") == before - 1
+    assert text_of(page, "now-step") == f"50 of {STEPS}"
+
+
+def test_a_page_tells_its_parts_and_keys(inspected: Path, page: Page) -> None:
+    page.open(inspected)
+    assert page.run("document.querySelectorAll('main').length") == 1
+    assert page.run("document.querySelector('main ~ footer') !== null")
+    assert page.run("document.querySelectorAll('main h1, main h2').length") == 3
+    assert "use ←\u00a0→" in page.run("document.querySelector('main p').innerText")
+    page.run("document.getElementById('play').click()")
+    assert text_of(page, "play") == "pause"
+    assert not page.run("document.getElementById('play').hasAttribute('aria-pressed')")
 
 
 @pytest.mark.parametrize("dark", [False, True])

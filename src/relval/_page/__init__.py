@@ -31,7 +31,9 @@ def page(title: str, sections: Iterable[str], data: Any = None, *, package: str)
 {_assets("page.css", package)}</style>
 </head>
 <body>
+<main>
 {body}
+</main>
 <footer>Made by relval {escape(__version__)}.</footer>
 {"" if data is None else _script(data, package)}</body>
 </html>

@@ -254,7 +254,6 @@ function play(wanted) {
   clearInterval(playing);
   playing = wanted ? setInterval(() => (at.i < last ? go(at.i + 1) : play(false)), 1000 / data.speed) : null;
   $("play").textContent = wanted ? "pause" : "play";
-  $("play").setAttribute("aria-pressed", String(wanted));
 }
 
 function choose(anchor) {
@@ -293,9 +292,10 @@ $("back").addEventListener("click", () => go(at.i - 1));
 $("on").addEventListener("click", () => go(at.i + 1));
 $("play").addEventListener("click", () => { if (!playing && at.i === last) go(0); play(!playing); });
 document.addEventListener("keydown", (event) => {
-  if (event.target !== document.body) return;
-  if (event.key === "ArrowLeft") go(at.i - 1);
-  if (event.key === "ArrowRight") go(at.i + 1);
+  const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!way || event.altKey || event.ctrlKey || event.metaKey || event.target instanceof HTMLInputElement) return;
+  event.preventDefault();
+  go(at.i + way);
 });
 [$("lowest").textContent, $("highest").textContent] = [gapText(-largest), gapText(largest)];
 

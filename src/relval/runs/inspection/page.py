@@ -29,7 +29,7 @@ def _about(run: Run) -> str:
     return (
         f"<p>Played by the agent of the run <strong>{escape(run.folder.resolve().name)}</strong>, "
         "which drew its actions as in training, and seen by its critic "
-        f"<strong>{critic}</strong>. Point anywhere.</p>"
+        f"<strong>{critic}</strong>. Point anywhere, or use ←&nbsp;→.</p>"
     )
 
 
@@ -53,7 +53,7 @@ _PLAYED = """
 <img id="frame" alt="">
 <div class="buttons">
 <button id="back" aria-label="one step back">◂</button>
-<button id="play" aria-pressed="false">play</button>
+<button id="play">play</button>
 <button id="on" aria-label="one step on">▸</button>
 </div>
 <dl id="readout" aria-label="this step"></dl>
