@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from relval._statistics import mean_and_margin
 from relval.experiments.results import DIAGNOSTICS, Diagnosis, Results, printed_scores
 
-
 _COLUMNS = 6
 """Variants that fit side by side."""
 
