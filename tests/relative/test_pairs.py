@@ -214,3 +214,11 @@ def test_bad_input_is_refused_with_a_reason() -> None:
         pair_loss(scores, scores, old=old, clip=0.1)
     with pytest.raises(ValueError, match="clip must be above 0"):
         pair_loss(scores, scores, old=scores, clip=0.0)
+
+
+def test_constants_of_scores_and_targets_cost_no_digits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = 5 + 1e-3 * torch.randn(100, generator=generator)
+    targets = 1000 + torch.randint(16, (100,), generator=generator) / 2**10
+    errors = (scores.double() - targets.double()).var(correction=0)
+    assert float(SeparablePairs(targets).loss(scores)) == pytest.approx(2 * float(errors), rel=1e-5)
