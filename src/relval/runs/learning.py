@@ -30,16 +30,13 @@ class InterruptedRunError(Exception):
 
 
 @contextmanager
-def _torch_left_as_found() -> Iterator[None]:
-    """Puts PyTorch's global settings back, which belong to whoever called."""
+def _threads_left_as_found() -> Iterator[None]:
+    """Puts PyTorch's number of threads back, which belongs to whoever called."""
     threads = torch.get_num_threads()
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    found = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = found
 
 
 def default_folder(config: Config) -> Path:
@@ -72,7 +69,7 @@ def train(
     return run
 
 
-@_torch_left_as_found()
+@_threads_left_as_found()
 def train_together(
     configs: Sequence[Config],
     outs: Sequence[str | Path | None] | None = None,
@@ -110,7 +107,7 @@ def train_together(
     return [each.run for each in begun]
 
 
-@_torch_left_as_found()
+@_threads_left_as_found()
 def resume(
     run: Run | str | Path,
     *,
@@ -139,7 +136,7 @@ def resume(
     return run
 
 
-@_torch_left_as_found()
+@_threads_left_as_found()
 def train_or_resume(
     configs: Sequence[Config], folders: Sequence[Path]
 ) -> dict[Path, Exception | None]:
