@@ -1,6 +1,8 @@
 """What the documents say is true."""
 
+import csv
 import importlib.util
+import math
 import re
 import shlex
 import subprocess
@@ -114,6 +116,22 @@ def test_diagnostics_are_those_of_the_stored_results() -> None:
     text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
     for game in {row.env for row in stored.diagnoses}:
         assert tables.diagnosed_markdown(stored, game) in text
+
+
+def test_gradients_are_those_of_the_stored_results() -> None:
+    text = (ROOT / "docs/beyond.md").read_text(encoding="utf-8")
+    cells: dict[str, list[str]] = {}
+    with (ROOT / "results/gradients.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            noise, name = float(row["noise_to_signal"]), f"| `{row['setting']}`"
+            shown = f"{noise:.3g}" if math.isfinite(noise) else "none seen"
+            if row["gradient"] == "policy":
+                mean, spread = float(row["constant_mean"]), float(row["constant_spread"])
+                shown = f"{mean:.3f} ± {spread:.3f} | {shown}".replace("-0.000", "0.000")
+            cells.setdefault(name, []).append(shown)
+    assert len(cells) == 8
+    for name, row_cells in cells.items():
+        assert " | ".join([name, *row_cells]) + " |\n" in text
 
 
 class Sources(HTMLParser):
