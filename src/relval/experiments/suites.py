@@ -323,7 +323,12 @@ SUITES: dict[str, Suite] = {
     "anchors": Suite(
         summary="where relative values start, on tasks with negative and with positive values",
         envs=("Pendulum-v1", "Acrobot-v1", "CartPole-v1", "MinAtar/Breakout"),
-        variants=(ABSOLUTE, *map(_anchored, _ANCHORS), RELATIVE),
+        variants=(
+            ABSOLUTE,
+            *map(_anchored, _ANCHORS),
+            RELATIVE,
+            Variant("relative-raw", "relative", env_options={"normalise_rewards": False}),
+        ),
         seeds=tuple(range(1, 6)),
         total_steps=300_000,
     ),

@@ -164,13 +164,10 @@ PRESETS: dict[str, Preset] = {
             anneal_learning_rate=True,
             entropy=0.0,
         ),
-        changes={
-            # Errors of values near 100 would fill the gradient's norm, and hold up the policy.
-            "absolute": {"envs": {"normalise_rewards": True}},
-            "dae": {"ppo": {"epochs": 10}},
-        },
+        changes={"dae": {"ppo": {"epochs": 10}}},
         network=NetworkConfig(shared=False),
-        envs=EnvConfig(num_envs=8),
+        # Errors of values near 100 would fill the gradient's norm, and hold up the policy.
+        envs=EnvConfig(num_envs=8, normalise_rewards=True),
         total_steps=300_000,
     ),
     "minatar": Preset(
