@@ -365,7 +365,7 @@ SUITES: dict[str, Suite] = {
     "mujoco": Suite(
         summary="continuous control",
         envs=("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"),
-        variants=(ABSOLUTE, RELATIVE, PAPER),
+        variants=(ABSOLUTE, RELATIVE),
         seeds=tuple(range(1, 6)),
         total_steps=1_000_000,
     ),
