@@ -42,11 +42,9 @@ def gauge() -> str:
     table = compare(read(RESULTS / "gauge"))
     names = list(dict.fromkeys(variant.partition("+")[0] for variant in table.variants))
     constants = list(dict.fromkeys(variant.partition("+")[2] for variant in table.variants))
-    played = {game for (game, _), cell in table.cells.items() if cell.runs}
-    games = [game for game in ENDLESS if game in played]
     with figure(7.2, 3.2) as fig:
-        panels = fig.subplots(1, len(games), squeeze=False)[0]
-        for axes, game in zip(panels, games, strict=True):
+        panels = fig.subplots(1, len(ENDLESS))
+        for axes, game in zip(panels, ENDLESS, strict=True):
             for place, name in enumerate(names):
                 cells = [table.cells[game, f"{name}+{constant}"] for constant in constants]
                 colour = (*COLOURS, "#888888")[place]

@@ -42,6 +42,12 @@ def test_every_preset_survives_yaml(preset: str, critic: str) -> None:
     assert from_yaml(to_yaml(made)) == made
 
 
+@pytest.mark.parametrize(("preset", "critic"), ALL)
+def test_every_critic_of_a_preset_meets_rewards_on_the_same_scale(preset: str, critic: str) -> None:
+    made = configure("CartPole-v1", critic, preset=preset)
+    assert made.envs.normalise_rewards == (preset in ("classic", "pendulum", "mujoco"))
+
+
 def test_values_that_are_not_the_preset_s_survive_yaml() -> None:
     made = configure(
         "MinAtar/Breakout",
