@@ -171,7 +171,10 @@ def test_the_site_is_whole_and_needs_no_network(tmp_path: Path) -> None:
             target = link.partition("#")[0]
             if target and "//" not in target and not target.startswith("data:"):
                 assert (page.parent / target).exists(), f"{page.name} links to {link}"
-    reference = (site / "api.html").read_text(encoding="utf-8")
+    settings = (site / "api/relval.html").read_text(encoding="utf-8")
+    assert "_Bound" not in settings  # but plain types
+    assert "Suppress" not in settings
+    reference = (site / "api/relative.html").read_text(encoding="utf-8")
     for name, thing in vars(relative).items():
         if isinstance(thing, type | types.FunctionType):
             assert f'id="relval.relative.{name}"' in reference
