@@ -232,7 +232,8 @@ def test_an_interrupt_saves_the_runs_and_ends_the_sweep(tmp_path: Path) -> None:
 def test_what_a_false_start_left_is_cleared(tmp_path: Path) -> None:
     job = Job("CartPole-v1/absolute/1", next(iter(TWO.runs().values())), tmp_path)
     job.folder.mkdir(parents=True)
-    (job.folder / "provenance.json").write_text("{}", encoding="utf-8")
+    for name in ("provenance.json", "config.123.tmp"):
+        (job.folder / name).write_text("{}", encoding="utf-8")
     assert attempt([job]) == [("done", "")]
     assert job.finished
 
