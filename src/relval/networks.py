@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from relval._bounds import Widths
+
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
@@ -18,7 +20,7 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 class NetworkConfig:
     """What observations become before the heads see them."""
 
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Widths = (64, 64)
     """Widths of the layers for vector observations."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Between the layers for vector observations."""

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from relval._bounds import Count, Share
+from relval._bounds import Count, Natural, Share
 from relval.envs import atari, minatar
 from relval.envs.atari import AtariPool
 from relval.envs.random_state import capture as _capture_generator
@@ -43,7 +43,7 @@ class EnvConfig:
     """Atari: let the loss of a life end an episode; scores are those of whole games always."""
     fire_reset: bool = True
     """Atari: begin episodes with FIRE, in games that know it."""
-    workers: int | None = None
+    workers: Natural | None = None
     """Atari: processes that emulate, 0 for none beside the learner; by default one for each
     environment, but no more than there are cores. Results do not depend on it."""
     ramping: bool = True
