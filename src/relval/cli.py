@@ -196,8 +196,7 @@ def demo(out: Path = Path("out/demo"), total_steps: int = 250_000) -> int:
     """
     from relval.experiments.demo import demo
 
-    demo(out, total_steps)
-    return 0
+    return 0 if demo(out, total_steps) else 1
 
 
 def suite(
