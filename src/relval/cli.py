@@ -24,13 +24,18 @@ def train() -> int:
     from relval.runs import configure, resume, train_together
 
     names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    names.add_argument("--critic", default="relative")
-    names.add_argument("--preset", default=None)
-    names.add_argument("--resume", default=None)
-    names.add_argument("--seeds", default=None)
+    for name in ("--critic", "--preset", "--resume", "--seeds"):
+        names.add_argument(name)
     chosen, rest = names.parse_known_args(sys.argv[2:])
     env = rest.pop(0) if rest and not rest[0].startswith("-") else None
     if chosen.resume is not None:
+        given = [f"--{name}" for name, value in vars(chosen).items() if value is not None]
+        surplus = [word for word in (env, *given) if word not in (None, "--resume")]
+        if surplus:
+            raise ValueError(
+                "--resume goes on with a run as it was configured, so leave out "
+                + ", ".join(map(str, surplus))
+            )
         options = tyro.cli(_ResumeOptions, prog="relval train --resume DIR", args=rest)
         run = resume(chosen.resume, quiet=options.quiet, wandb=options.wandb)
         return _report(run)
@@ -40,7 +45,7 @@ def train() -> int:
             "which environment? It comes first, for example: relval train CartPole-v1 "
             "--critic relative"
         )
-    default = configure(env or "CartPole-v1", chosen.critic, preset=chosen.preset)
+    default = configure(env or "CartPole-v1", chosen.critic or "relative", preset=chosen.preset)
     options = tyro.cli(
         _train_options(default),
         prog="relval train ENV [--critic NAME] [--preset NAME]",
