@@ -264,6 +264,7 @@ class Trainer:
 
     def _begin_anew(self) -> list[str]:
         """New episodes, other than those that the run began with."""
+        self.normaliser.running[:] = 0.0  # returns of the episodes that are lost
         seed = np.random.SeedSequence([self.config.seed, self.step])
         self.collector = self._make_collector(int(seed.generate_state(1)[0]))
         return [f"the episodes in progress: {self.config.env} offers no way to restore them"]
