@@ -28,8 +28,8 @@ def catalogue() -> list[Family]:
         Family("MinAtar", "miniature games, quick to learn" + _needs("minatar"), minatar.names()),
         Family(
             "Gymnasium",
-            "by their ids, where observations are vectors and actions discrete or continuous; for "
-            "example",
+            "by their ids, where observations form a Box, of which images are seen as vectors, and "
+            "actions are discrete or continuous; for example",
             ["CartPole-v1", "Acrobot-v1", "LunarLander-v3", "Pendulum-v1", "HalfCheetah-v5"],
         ),
     ]

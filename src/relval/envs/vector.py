@@ -184,11 +184,13 @@ def _is_from_opengl(error: Exception) -> bool:
     return str(innermost.f_globals.get("__name__")).partition(".")[0] == "OpenGL"
 
 
-def seen_space(envs: VectorEnv[Any, Any, Any]) -> gym.Space[np.ndarray]:
-    """What one observation is to an agent, preprocessed if it is delivered raw."""
+def seen_space(envs: VectorEnv[Any, Any, Any], config: EnvConfig) -> gym.Space[np.ndarray]:
+    """What one observation is to an agent, preprocessed if it is delivered raw, and normalised."""
     space: gym.Space[np.ndarray] = (
         envs.stack_space if isinstance(envs, AtariPool) else envs.single_observation_space
     )
+    if config.normalise_observations and isinstance(space, gym.spaces.Box):
+        return gym.spaces.Box(-np.inf, np.inf, space.shape, np.float32)
     return space
 
 

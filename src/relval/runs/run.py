@@ -109,7 +109,7 @@ class Run:
                 f"`relval train --resume {self.folder}`"
             )
         made = envs.make(self.config.env, replace(self.config.envs, num_envs=1, workers=0))
-        space = made.single_observation_space
+        space = envs.seen_space(made, self.config.envs)
         agent = Agent(space, made.single_action_space, self.config.network, self.config.critic)
         made.close()
         restore_agent(agent, newest)

@@ -59,7 +59,7 @@ class Trainer:
         self.envs = self._make_envs(made)
         if on_gpu:
             _warn_of_few_cores(self.envs)
-        space = envs.seen_space(self.envs)
+        space = envs.seen_space(self.envs, config.envs)
         torch.set_num_threads(1)  # initial weights depend on the number, in the last digits
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights_seed)
