@@ -273,7 +273,7 @@ def sweep(
         cpus_per_run: With ray: cores for each run.
         gpus_per_run: With ray: GPUs for each run, such as 0.25.
     """
-    from relval.experiments.launchers import Local, Ray, visible_gpus
+    from relval.experiments.launchers import Local, Ray
     from relval.experiments.suites import suite
     from relval.experiments.sweep import sweep
 
@@ -286,7 +286,7 @@ def sweep(
             "--device cuda --gpus-per-run 0.25"
         )
     where = (
-        Local(jobs, gpus=visible_gpus() if on_gpu else 0)
+        Local(jobs, gpus=None if on_gpu else 0)
         if launcher == "local"
         else Ray(ray_address, cpus=cpus_per_run, gpus=gpus_per_run)
     )
