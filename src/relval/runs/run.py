@@ -89,10 +89,7 @@ class Run:
             raise FileNotFoundError(
                 f"{self.folder} has not finished; go on with `relval train --resume {self.folder}`"
             )
-        summary: dict[str, Any] = json.loads(
-            (self.folder / files.SUMMARY).read_text(encoding="utf-8")
-        )
-        return summary
+        return _read_json(self.folder / files.SUMMARY)
 
     @property
     def provenance(self) -> dict[str, Any]:
