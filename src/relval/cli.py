@@ -24,13 +24,18 @@ def train() -> int:
     from relval.runs import configure, resume, train_together
 
     names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    names.add_argument("--critic", default="relative")
-    names.add_argument("--preset", default=None)
-    names.add_argument("--resume", default=None)
-    names.add_argument("--seeds", default=None)
+    for name in ("--critic", "--preset", "--resume", "--seeds"):
+        names.add_argument(name)
     chosen, rest = names.parse_known_args(sys.argv[2:])
     env = rest.pop(0) if rest and not rest[0].startswith("-") else None
     if chosen.resume is not None:
+        given = [f"--{name}" for name, value in vars(chosen).items() if value is not None]
+        surplus = [word for word in (env, *given) if word not in (None, "--resume")]
+        if surplus:
+            raise ValueError(
+                "--resume goes on with a run as it was configured, so leave out "
+                + ", ".join(map(str, surplus))
+            )
         options = tyro.cli(_ResumeOptions, prog="relval train --resume DIR", args=rest)
         run = resume(chosen.resume, quiet=options.quiet, wandb=options.wandb)
         return _report(run)
@@ -40,7 +45,7 @@ def train() -> int:
             "which environment? It comes first, for example: relval train CartPole-v1 "
             "--critic relative"
         )
-    default = configure(env or "CartPole-v1", chosen.critic, preset=chosen.preset)
+    default = configure(env or "CartPole-v1", chosen.critic or "relative", preset=chosen.preset)
     options = tyro.cli(
         _train_options(default),
         prog="relval train ENV [--critic NAME] [--preset NAME]",
@@ -196,8 +201,7 @@ def demo(out: Path = Path("out/demo"), total_steps: int = 250_000) -> int:
     """
     from relval.experiments.demo import demo
 
-    demo(out, total_steps)
-    return 0
+    return 0 if demo(out, total_steps) else 1
 
 
 def suite(
@@ -269,7 +273,7 @@ def sweep(
         cpus_per_run: With ray: cores for each run.
         gpus_per_run: With ray: GPUs for each run, such as 0.25.
     """
-    from relval.experiments.launchers import Local, Ray, visible_gpus
+    from relval.experiments.launchers import Local, Ray
     from relval.experiments.suites import suite
     from relval.experiments.sweep import sweep
 
@@ -282,7 +286,7 @@ def sweep(
             "--device cuda --gpus-per-run 0.25"
         )
     where = (
-        Local(jobs, gpus=visible_gpus() if on_gpu else 0)
+        Local(jobs, gpus=None if on_gpu else 0)
         if launcher == "local"
         else Ray(ray_address, cpus=cpus_per_run, gpus=gpus_per_run)
     )

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from relval._bounds import Widths
+
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
@@ -18,8 +20,8 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 class NetworkConfig:
     """What observations become before the heads see them."""
 
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the layers for vector observations."""
+    hidden: Widths = (64, 64)
+    """Widths of the layers for vectors, and for all else that is seen as one."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Between the layers for vector observations."""
     shared: bool = True
@@ -125,14 +127,16 @@ def make_encoder(space: gym.Space[np.ndarray], config: NetworkConfig) -> Encoder
             f"observations must form a Box, got {space}; flatten or one-hot encode them with a "
             "Gymnasium wrapper"
         )
+    # Bytes are brought to [0, 1]; other numbers are left as they are.
+    scale = 1 / max(1, int(space.high.max())) if space.dtype == np.uint8 else 1.0
     if space.shape == (4, 84, 84):
-        return _nature_cnn()
+        return _nature_cnn(scale)
     if len(space.shape) == 3 and space.shape[1:] == (10, 10):
-        return _minatar_cnn(space.shape[0])
-    return _mlp(math.prod(space.shape), config)
+        return _minatar_cnn(space.shape[0], scale)
+    return _mlp(math.prod(space.shape), scale, config)
 
 
-def _nature_cnn() -> Encoder:
+def _nature_cnn(scale: float) -> Encoder:
     """The network of Mnih et al. (2015), on four grey frames."""
     root_2 = math.sqrt(2)
     layers = nn.Sequential(
@@ -146,10 +150,10 @@ def _nature_cnn() -> Encoder:
         initialised(nn.Linear(64 * 7 * 7, 512), root_2),
         nn.ReLU(),
     )
-    return Encoder(layers, scale=1 / 255, features=512)
+    return Encoder(layers, scale, features=512)
 
 
-def _minatar_cnn(channels: int) -> Encoder:
+def _minatar_cnn(channels: int, scale: float) -> Encoder:
     """The network of Young and Tian (2019), on binary planes."""
     layers = nn.Sequential(
         initialised(nn.Conv2d(channels, 16, 3), math.sqrt(2)),
@@ -158,16 +162,17 @@ def _minatar_cnn(channels: int) -> Encoder:
         initialised(nn.Linear(16 * 8 * 8, 128), math.sqrt(2)),
         nn.ReLU(),
     )
-    return Encoder(layers, scale=1.0, features=128)
+    return Encoder(layers, scale, features=128)
 
 
-def _mlp(inputs: int, config: NetworkConfig) -> Encoder:
+def _mlp(inputs: int, scale: float, config: NetworkConfig) -> Encoder:
+    """Layers on all numbers of an observation, whatever its shape."""
     layers: list[nn.Module] = [nn.Flatten()]
     for width in config.hidden:
         layers.append(initialised(nn.Linear(inputs, width), math.sqrt(2)))
         layers.append(nn.Tanh() if config.activation == "tanh" else nn.ReLU())
         inputs = width
-    return Encoder(nn.Sequential(*layers), scale=1.0, features=inputs)
+    return Encoder(nn.Sequential(*layers), scale, features=inputs)
 
 
 class Policy(nn.Module):

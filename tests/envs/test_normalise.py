@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from relval.envs import Normaliser
+from relval.envs import Normaliser, Settled
 from relval.envs.normalise import RunningMoments
 
 GAMMA = 0.9
@@ -121,6 +121,19 @@ def test_statistics_survive_json(obs: bool, rewards: bool) -> None:
         for ours, theirs in zip(feed(one, seed), feed(other, seed), strict=True):
             assert_array_equal(ours, theirs)
     assert one.capture() == other.capture()
+
+
+def test_settled_statistics_are_those_that_were_learned_and_learn_nothing() -> None:
+    random = np.random.default_rng(0)
+    learned = make()
+    for _ in range(5):
+        learned.observe(random.normal(size=(4, 3)))
+        learned.rewards(random.normal(size=4), np.zeros(4, dtype=np.bool_))
+    settled, before = Settled(learned), learned.capture()
+    obs, rewards, ended = random.normal(size=(7, 3)), random.normal(size=7), np.ones(7, np.bool_)
+    assert_array_equal(settled.observe(obs), learned.observations(obs))
+    assert_array_equal(settled.rewards(rewards, ended), learned.scaled(rewards))
+    assert settled.capture() == learned.capture() == before
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -56,6 +56,17 @@ def test_the_command_writes_a_table(
 
 
 @pytest.mark.parametrize(
+    "options",
+    [{"pairs": "random", "partners": "minibatch"}, {"mask_terminal": False, "anchor": "rank"}],
+)
+def test_all_anchors_and_pairs_are_compared_whatever_the_run_had(
+    options: dict[str, object], tmp_path: Path
+) -> None:
+    config = small("CartPole-v1", updates=1, critic_options=options)
+    assert len(measure(train(config, tmp_path / "run", quiet=True), rollouts=2)) == 8
+
+
+@pytest.mark.parametrize(
     ("critic", "others", "message"),
     [
         ("absolute", {}, "not trained with the relative critic"),

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from relval import cli
 from relval.experiments.launchers import Job, Local
 from relval.experiments.launchers.jobs import attempt
 from relval.experiments.overview import progress
@@ -172,6 +174,39 @@ def test_no_runs_at_a_time_are_refused() -> None:
         Local(0)
 
 
+def test_gpus_are_counted_when_there_is_a_run_to_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+
+    def count() -> int:
+        counted.append("once")
+        return 0
+
+    monkeypatch.setattr(torch.cuda, "device_count", count)
+    launcher = Local(gpus=None)
+    assert list(launcher.run([])) == []
+    assert counted == []
+    jobs = [Job(name, config, tmp_path) for name, config in TWO.runs().items()]
+    with pytest.raises(RuntimeError, match="no GPU here: use --device cpu"):
+        next(launcher.run(jobs))
+    assert counted == ["once"]
+
+
+def test_a_sweep_on_gpus_with_nothing_to_do_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(Job, "finished", True)
+    words = ["relval", "sweep", "smoke", "--device", "cuda", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    told = capsys.readouterr()
+    assert ended.value.code == 0, told.err
+    assert "0 of them to do" in told.out
+
+
 def test_gpus_share_what_is_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs at most, on the second and fourth GPU of the machine."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
@@ -232,7 +267,8 @@ def test_an_interrupt_saves_the_runs_and_ends_the_sweep(tmp_path: Path) -> None:
 def test_what_a_false_start_left_is_cleared(tmp_path: Path) -> None:
     job = Job("CartPole-v1/absolute/1", next(iter(TWO.runs().values())), tmp_path)
     job.folder.mkdir(parents=True)
-    (job.folder / "provenance.json").write_text("{}", encoding="utf-8")
+    for name in ("provenance.json", "config.123.tmp"):
+        (job.folder / name).write_text("{}", encoding="utf-8")
     assert attempt([job]) == [("done", "")]
     assert job.finished
 

@@ -1,4 +1,8 @@
 import math
+import multiprocessing
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +28,44 @@ def test_stored_results_of_runs_whose_folders_are_elsewhere_are_kept(tmp_path: P
     begun.mkdir(parents=True)
     left = results.read(tmp_path)
     assert left == made_up(without=("Pong/relative/2",))
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Files can have a hundred bytes, and no more."""
+    _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_results_that_cannot_be_written_leave_those_from_before(tmp_path: Path) -> None:
+    found = made_up()
+    store(found, tmp_path)
+    with full_disk():
+        with pytest.raises(OSError, match="too large"):
+            results.write(made_up(without=("Pong",)), tmp_path)
+        with pytest.raises(OSError, match="too large"):
+            results.write_suite(suite("minatar"), tmp_path)
+    assert results.read(tmp_path) == found
+
+
+def write_often(out: Path) -> None:
+    for _ in range(200):
+        results.write_suite(SUITE, out)
+
+
+def test_two_processes_can_write_the_same_results_at_once(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    writers = [fork.Process(target=write_often, args=(tmp_path,)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["suite.json"]
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -63,7 +63,7 @@ def settings(critic: str = "relative", options: dict[str, Any] | None = None) ->
 
 def make_agent(pool: AtariPool, config: Config, device: str) -> Agent:
     torch.manual_seed(0)
-    space = seen_space(pool)
+    space = seen_space(pool, config.envs)
     return Agent(space, pool.single_action_space, config.network, config.critic).to(device)
 
 

@@ -122,12 +122,17 @@ def test_the_shape_of_observations_chooses_the_encoder(
     assert encoder(torch.zeros(2, *shape, dtype=torch.uint8)).shape == (2, features)
 
 
+@pytest.mark.parametrize("shape", [(4, 84, 84), (6, 10, 10), (7,), (96, 96, 3)])
 @pytest.mark.parametrize(
-    ("shape", "scale"), [((4, 84, 84), 1 / 255), ((6, 10, 10), 1.0), ((7,), 1.0)]
+    ("high", "dtype", "scale"),
+    [(255, np.uint8, 1 / 255), (1, np.uint8, 1.0), (2, np.float32, 1.0)],
 )
-def test_only_grey_frames_are_divided_by_255(shape: tuple[int, ...], scale: float) -> None:
-    encoder = make_encoder(image_space(*shape), NetworkConfig())
-    observations = torch.randint(0, 256, (3, *shape), generator=generator(), dtype=torch.uint8)
+def test_bytes_are_brought_to_the_unit_interval_and_nothing_else_is(
+    shape: tuple[int, ...], high: int, dtype: Any, scale: float
+) -> None:
+    space = gym.spaces.Box(0, high, shape, dtype)
+    encoder = make_encoder(space, NetworkConfig())
+    observations = torch.from_numpy(np.stack([space.sample() for _ in range(3)]))
     expected = encoder.layers(observations.float() * scale)
     torch.testing.assert_close(encoder(observations), expected)
 
@@ -165,6 +170,7 @@ def test_the_odd_head_is_odd() -> None:
     [
         gym.spaces.Box(-1, 1, (5,), np.float32),
         gym.spaces.Box(-1, 1, (5,), np.float64),
+        gym.spaces.Box(0, 255, (5,), np.uint8),
     ],
     ids=str,
 )

@@ -67,6 +67,22 @@ def test_a_step_saved_again_is_the_newest(folder: Path) -> None:
     assert checkpoint.load(available(folder)[-1]).state["again"]
 
 
+@pytest.mark.parametrize("step", [5, 15, 20])
+def test_what_was_just_saved_is_the_newest_though_later_steps_are_there(
+    folder: Path, step: int
+) -> None:
+    """As when those were damaged, and a run begins anew."""
+    saved = checkpoint.save(folder, step, numbered(step))
+    assert available(folder)[-1] == saved
+    assert newest(folder) == step
+
+
+def test_a_step_can_be_saved_any_number_of_times(folder: Path) -> None:
+    for _ in range(4):
+        saved = checkpoint.save(folder, 20, numbered(20))
+        assert available(folder)[-1] == saved
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 

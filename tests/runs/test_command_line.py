@@ -62,6 +62,9 @@ def test_a_quiet_run_shows_its_report_alone(relval: Relval, tmp_path: Path) -> N
         ([], "which environment?"),
         (["Pendulum-v1", "--critic", "dae"], "'dae' has one output per action, so it needs"),
         (["--resume", "nowhere"], "nowhere holds no run"),
+        (["CartPole-v1", "--resume", "nowhere"], "so leave out CartPole-v1"),
+        (["--resume", "nowhere", "--critic", "dae"], "so leave out --critic"),
+        (["--resume", "nowhere", "--preset", "paper", "--seeds", "1-4"], "--preset, --seeds"),
     ],
 )
 def test_a_mistake_is_refused_with_what_may_have_been_meant(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
+from relval._bounds import check_fields
 from relval.critics import RelativeConfig
 from relval.runs import PRESETS, Config, configure
 from relval.runs.config import from_yaml, to_yaml
@@ -159,11 +160,46 @@ def test_a_value_that_makes_no_sense_is_refused_before_a_run_begins(
         ({"ppo": {"clip": "wide"}}, "^ppo.clip must be a number, got 'wide'"),
         ({"ppo": {"clip": True}}, "^ppo.clip must be a number, got True"),
         ({"ppo": {"anneal_clip": 1}}, "^ppo.anneal_clip must be True or False, got 1"),
+        ({"seed": None}, "^seed must be a whole number, got None"),
+        ({"ppo": {"gamma": None}}, "^ppo.gamma must be a number, got None"),
+        ({"ppo": {"anneal_clip": None}}, "^ppo.anneal_clip must be True or False, got None"),
+        ({"ppo": {"learning_rate": np.inf}}, "^ppo.learning_rate must be finite, got inf"),
+        ({"ppo": {"max_grad_norm": np.nan}}, "^ppo.max_grad_norm must be finite, got nan"),
+        ({"critic_options": {"head": None}}, "^critic.head must be one of linear, mlp, got None"),
+        ({"envs": {"gauge": "x"}}, "^envs.gauge must be a number, got 'x'"),
+        ({"envs": {"gauge": -np.inf}}, "^envs.gauge must be finite, got -inf"),
+        ({"envs": {"workers": -1}}, "^envs.workers must be at least 0, got -1"),
+        ({"envs": {"workers": 0.5}}, "^envs.workers must be a whole number, got 0.5"),
+        ({"device": None}, "^device must be one of cpu, cuda, got None"),
+        ({"network": {"hidden": ()}}, "^network.hidden must be one or more whole.*got \\(\\)"),
+        ({"network": {"hidden": (64, 0)}}, "^network.hidden must .*, got \\(64, 0\\)"),
+        ({"network": {"hidden": (-3,)}}, "^network.hidden must .*, got \\(-3,\\)"),
+        ({"network": {"hidden": (2.5,)}}, "^network.hidden must .*, got \\(2.5,\\)"),
+        ({"network": {"hidden": 64}}, "^network.hidden must .*, got 64"),
+        ({"network": {"hidden": None}}, "^network.hidden must .*, got None"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_name(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         configure("CartPole-v1", "relative", **values)
+
+
+def test_none_is_a_value_where_the_type_says_so() -> None:
+    made = configure(
+        "CartPole-v1",
+        "absolute",
+        threads=None,
+        critic_options={"clip": None},
+        ppo={"max_grad_norm": None},
+        envs={"workers": None, "sticky_actions": None},
+    )
+    assert made.ppo.max_grad_norm is None
+
+
+def test_a_section_is_checked_alone() -> None:
+    check_fields(RelativeConfig(), "critic.")
+    with pytest.raises(ValueError, match=r"^critic\.n must be at least 1, got 0"):
+        check_fields(RelativeConfig(n=0), "critic.")
 
 
 def test_numbers_may_be_those_of_numpy() -> None:

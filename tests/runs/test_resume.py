@@ -7,6 +7,7 @@ import pytest
 
 from relval.critics import CRITICS
 from relval.runs import Config, Run, load, resume, train
+from relval.runs.trainer import Trainer
 from tests.runs.helpers import (
     UPDATE,
     assert_same_run,
@@ -93,6 +94,17 @@ def test_an_environment_that_cannot_be_restored_begins_new_episodes_and_says_so(
     episodes = pd.read_csv(load(tmp_path / "run").episodes)
     assert len(episodes) > 0
     assert (episodes["length"] == 200).all()
+
+
+def test_new_episodes_begin_without_the_returns_of_those_before() -> None:
+    config = small("Pendulum-v1", envs={"normalise_rewards": True})
+    one, other = Trainer(config), Trainer(config)
+    one.iterate()
+    assert one.normaliser.running.all()
+    other.restore(one.capture())
+    assert not other.normaliser.running.any()
+    assert one.normaliser.returns is not None
+    assert other.normaliser.capture()["returns"] == one.normaliser.returns.capture()
 
 
 def test_a_finished_run_says_so_and_is_left_alone(

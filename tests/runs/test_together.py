@@ -1,12 +1,15 @@
 """Several runs in one process."""
 
 import csv
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
-from relval.runs import train, train_together
+from relval import envs
+from relval.runs import train, train_together, trainer
 from relval.runs.trainer import Iteration, Trainer
 from tests.runs.helpers import assert_same_run, small
 
@@ -37,6 +40,39 @@ def test_a_run_that_fails_does_not_stop_the_others(
         train_together(configs, folders, quiet=True)
     assert not (folders[0] / "summary.json").exists()
     assert (folders[1] / "summary.json").exists()
+
+
+def test_if_one_run_cannot_start_none_leaves_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(CartPoleVectorEnv, "close", lambda self, **_: closed.append("CartPole-v1"))
+    configs = [small("CartPole-v1"), small("CartPole-v9")]
+    with pytest.raises(ValueError, match="no environment 'CartPole-v9'"):
+        train_together(configs, [tmp_path / "1", tmp_path / "2"], quiet=True)
+    assert list(tmp_path.iterdir()) == []
+    assert closed == ["CartPole-v1"]
+
+
+def test_runs_on_a_gpu_that_compute_in_several_precisions_are_refused(tmp_path: Path) -> None:
+    settings = (("cuda", "fp32"), ("cuda", "bf16"), ("cpu", "tf32"))
+    configs = [small("CartPole-v1", device=d, precision=p) for d, p in settings]
+    with pytest.raises(ValueError, match="one precision, got fp32, bf16"):
+        train_together(configs, [tmp_path / str(n) for n in range(3)], quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_games_that_share_few_cores_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are emulated; CartPole is not."""
+    monkeypatch.setattr(trainer, "cores", lambda: 2)
+    pool, cartpole = (envs.make(name, envs.EnvConfig(3)) for name in ("Pong", "CartPole-v1"))
+    with pytest.warns(UserWarning, match="3 games share 2 cores"):
+        trainer._warn_of_few_cores(pool)
+    with warnings.catch_warnings(action="error"):
+        trainer._warn_of_few_cores(cartpole)
+        monkeypatch.setattr(trainer, "cores", lambda: 3)
+        trainer._warn_of_few_cores(pool)
+    pool.close()
 
 
 def test_a_full_gpu_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

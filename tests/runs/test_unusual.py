@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from relval.runs import evaluate, train
+from relval.runs.trainer import Trainer
 from tests.runs.helpers import small
 
 NAME = "Unusual-v0"
@@ -34,6 +35,7 @@ class Unusual(gym.Env[np.ndarray, Any]):
 
 
 FLAT = gym.spaces.Box(-1, 1, (2,))
+BYTES = gym.spaces.Box(0, 255, (12, 12, 3), np.uint8)
 TWO = gym.spaces.Discrete(2)
 
 
@@ -55,6 +57,7 @@ def unusual(request: pytest.FixtureRequest) -> Iterator[str]:
         pytest.param((gym.spaces.Box(-1, 1, (2,), np.float64), TWO), id="float64 observations"),
         pytest.param((gym.spaces.Box(0, 9, (2,), np.int64), TWO), id="integer observations"),
         pytest.param((gym.spaces.Box(-1, 1, (2, 3)), TWO), id="observations in a matrix"),
+        pytest.param((BYTES, TWO), id="images of another size"),
         pytest.param((FLAT, gym.spaces.Discrete(2, start=5)), id="actions from 5 on"),
         pytest.param((FLAT, gym.spaces.Box(-1, 1, (2, 2))), id="actions in a matrix"),
     ],
@@ -63,3 +66,14 @@ def unusual(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_an_unusual_environment_is_learned_and_played(unusual: str, tmp_path: Path) -> None:
     run = train(small(unusual, preset="classic", updates=2), tmp_path / "run", quiet=True)
     assert evaluate(run, 5).lengths == [7] * 5
+
+
+@pytest.mark.parametrize("unusual", [(BYTES, TWO)], indirect=True)
+@pytest.mark.parametrize("normalised", [False, True])
+def test_bytes_are_scaled_unless_they_are_normalised(
+    unusual: str, normalised: bool, tmp_path: Path
+) -> None:
+    config = small(unusual, updates=2, envs={"normalise_observations": normalised})
+    policy = train(config, tmp_path / "run", quiet=True).policy
+    assert policy.agent.encoder.scale == pytest.approx(1 if normalised else 1 / 255)
+    assert Trainer(config).agent.encoder.scale == policy.agent.encoder.scale

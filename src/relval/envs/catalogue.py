@@ -3,6 +3,7 @@
 import importlib.util
 from dataclasses import dataclass
 
+from relval._names import not_installed
 from relval.envs import atari, minatar
 
 
@@ -28,8 +29,8 @@ def catalogue() -> list[Family]:
         Family("MinAtar", "miniature games, quick to learn" + _needs("minatar"), minatar.names()),
         Family(
             "Gymnasium",
-            "by their ids, where observations are vectors and actions discrete or continuous; for "
-            "example",
+            "by their ids, where observations form a Box, of which images are seen as vectors, and "
+            "actions are discrete or continuous; for example",
             ["CartPole-v1", "Acrobot-v1", "LunarLander-v3", "Pendulum-v1", "HalfCheetah-v5"],
         ),
     ]
@@ -38,5 +39,4 @@ def catalogue() -> list[Family]:
 def _needs(package: str) -> str:
     if importlib.util.find_spec(package) is not None:
         return ""
-    extra = {"ale_py": "atari"}.get(package, package)
-    return f"; not installed: install relval with the extra `{extra}`"
+    return f"; {not_installed(package, {'ale_py': 'atari'}.get(package, package))}"

@@ -122,8 +122,7 @@ class Settled(Normaliser):
     """Statistics that learn nothing more, for any number of environments."""
 
     def __init__(self, learned: Normaliser) -> None:
-        self.obs, self.returns = learned.obs, learned.returns
-        self.gamma, self.gauge = learned.gamma, learned.gauge
+        vars(self).update(vars(learned))
 
     def observe(self, obs: np.ndarray) -> np.ndarray:
         """Observations as the agent sees them."""

@@ -1,6 +1,5 @@
 """Vector environments from names, and their states for checkpoints."""
 
-import difflib
 import importlib
 import os
 import traceback
@@ -14,7 +13,8 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from relval._bounds import Count, Share
+from relval._bounds import Count, Natural, Share
+from relval._names import unknown
 from relval.envs import atari, minatar
 from relval.envs.atari import AtariPool
 from relval.envs.random_state import capture as _capture_generator
@@ -43,7 +43,7 @@ class EnvConfig:
     """Atari: let the loss of a life end an episode; scores are those of whole games always."""
     fire_reset: bool = True
     """Atari: begin episodes with FIRE, in games that know it."""
-    workers: int | None = None
+    workers: Natural | None = None
     """Atari: processes that emulate, 0 for none beside the learner; by default one for each
     environment, but no more than there are cores. Results do not depend on it."""
     ramping: bool = True
@@ -108,9 +108,7 @@ def make(
     name = gymnasium_id(name)
     if name not in gym.registry:
         known = [*gym.registry, *minatar.names(), *atari.games()]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(f"there is no environment {name!r}{hint}")
+        raise unknown("environment", name, known, otherwise="`relval envs` lists some")
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     with _explained(f"{name} needs"):
         if render:
@@ -184,11 +182,13 @@ def _is_from_opengl(error: Exception) -> bool:
     return str(innermost.f_globals.get("__name__")).partition(".")[0] == "OpenGL"
 
 
-def seen_space(envs: VectorEnv[Any, Any, Any]) -> gym.Space[np.ndarray]:
-    """What one observation is to an agent, preprocessed if it is delivered raw."""
+def seen_space(envs: VectorEnv[Any, Any, Any], config: EnvConfig) -> gym.Space[np.ndarray]:
+    """What one observation is to an agent, preprocessed if it is delivered raw, and normalised."""
     space: gym.Space[np.ndarray] = (
         envs.stack_space if isinstance(envs, AtariPool) else envs.single_observation_space
     )
+    if config.normalise_observations and isinstance(space, gym.spaces.Box):
+        return gym.spaces.Box(-np.inf, np.inf, space.shape, np.float32)
     return space
 
 

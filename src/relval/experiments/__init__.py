@@ -1,1 +1,1 @@
-"""Evidence: what the theory predicts beside what is computed, and how fast."""
+"""Evidence: suites of runs and their reports, the theory at work, the noise of gradients, speed."""

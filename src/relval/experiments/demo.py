@@ -8,10 +8,14 @@ from relval.experiments.suites import suite
 from relval.experiments.sweep import sweep
 
 
-def demo(out: Path, total_steps: int) -> Path:
-    """Trains both for a short while, as far as that has not been done, and writes a report."""
+def demo(out: Path, total_steps: int) -> bool:
+    """Trains both for a short while, as far as that has not been done, and writes a report.
+
+    False, and no report, if a run failed.
+    """
     both = suite("demo").narrowed(total_steps=total_steps)
-    sweep(both, out)
+    if not sweep(both, out):
+        return False
     page = out / "report.html"
     report(out, page)
     *_, relative = both.runs()
@@ -21,4 +25,4 @@ def demo(out: Path, total_steps: int) -> Path:
     print(f"Learning curves and all else, to be opened in a browser: {page}")
     print(f"Watch the agent: {command} video {run}")
     print(f"See what its critic sees: {command} inspect {run}")
-    return page
+    return True

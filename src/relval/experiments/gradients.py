@@ -140,8 +140,12 @@ def _with_pairs(run: Run, agent: Agent, collected: Sequence[Collected], pairs: s
 
 
 def _otherwise(agent: Agent, config: Any, **changes: Any) -> RelativeCritic:
-    """The agent's critic, with the same parameters, told something else."""
-    critic = RelativeCritic(replace(config, **changes), agent.critic_encoder.features, 0)
+    """The agent's critic, with the same parameters, told something else.
+
+    It is also told what all anchors and all kinds of pairs can be used with.
+    """
+    told = replace(config, **{"partners": "batch", "mask_terminal": True, **changes})
+    critic = RelativeCritic(told, agent.critic_encoder.features, 0)
     trained: Any = agent.critic
     critic.head.load_state_dict(trained.head.state_dict())
     return critic

@@ -1,6 +1,7 @@
 """What is worth keeping of a sweep, as small files that can be committed, and read again."""
 
 import csv
+import io
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
@@ -290,10 +291,11 @@ def _read_stored(suite: Suite, out: Path) -> Results:
 
 def write_csv(path: Path, kind: type, rows: Iterable[Any]) -> None:
     """Writes instances of a dataclass, a row for each."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([field.name for field in fields(kind)])
-        writer.writerows(astuple(row) for row in rows)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([field.name for field in fields(kind)])
+    writer.writerows(astuple(row) for row in rows)
+    files.write(path, text.getvalue())
 
 
 def _read_csv(path: Path, kind: type[Row]) -> tuple[Row, ...]:
@@ -308,7 +310,7 @@ def _read_csv(path: Path, kind: type[Row]) -> tuple[Row, ...]:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    files.write(path, json.dumps(content, indent=1) + "\n")
 
 
 def _read_json(path: Path, otherwise: Any = None) -> Any:

@@ -54,7 +54,7 @@ def sweep(
     if gathered.scores:
         results.write(gathered, out)
         table = tables.markdown(tables.compare(gathered))
-        (out / "table.md").write_text(table, encoding="utf-8")
+        files.write(out / "table.md", table)
         print(table)
     for name, reason in failed.items():
         print(f"failed: {name}: {reason}", file=sys.stderr)

@@ -39,8 +39,8 @@ def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".step_*.tmp"):
         shutil.rmtree(leftover)
-    same_step = len(list(folder.glob(f"step_{step:012d}*")))
-    final = folder / (f"step_{step:012d}" + "_again" * same_step)
+    same_step = sorted(folder.glob(f"step_{step:012d}*"))
+    final = folder / (f"{same_step[-1].name}_again" if same_step else f"step_{step:012d}")
     temporary = folder / f".{final.name}.tmp"
     temporary.mkdir()
     tensors = {
@@ -56,8 +56,11 @@ def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
         _sync(path)
     temporary.rename(final)
     _sync(folder)
-    for old in available(folder)[:-_KEEP]:
-        shutil.rmtree(old)
+    saved = available(folder)
+    here = saved.index(final) + 1
+    # Whatever seems to be newer was passed over as damaged, or the run would have gone on from it.
+    for other in (*saved[here:], *saved[: max(0, here - _KEEP)]):
+        shutil.rmtree(other)
     return final
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,7 @@ import numpy as np
 import tyro
 import yaml
 
-from relval._bounds import Count, Natural, check_value
+from relval._bounds import Count, Natural, check_fields
 from relval._names import check_name
 from relval.critics import CRITICS, CriticConfig, critic_name
 from relval.envs import EnvConfig
@@ -51,8 +51,7 @@ class Config:
     """Steps between checkpoints."""
 
     def __post_init__(self) -> None:
-        for name, kind, value in _leaves(self):
-            check_value(name, kind, value)
+        check_fields(self)
         batch = self.ppo.steps * self.envs.num_envs
         if self.ppo.minibatch > batch:
             raise ValueError(
@@ -64,17 +63,6 @@ class Config:
                 f"preferences.segment must be at most {self.ppo.steps}, the steps of a rollout "
                 f"(ppo.steps), got {self.preferences.segment}"
             )
-
-
-def _leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The name, type and value of each setting of a section and of those below it."""
-    hints = typing.get_type_hints(type(section), include_extras=True)
-    for item in dataclasses.fields(section):
-        value = getattr(section, item.name)
-        if dataclasses.is_dataclass(value):
-            yield from _leaves(value, f"{prefix}{item.name}.")
-        else:
-            yield prefix + item.name, hints[item.name], value
 
 
 def to_yaml(config: Config) -> str:
@@ -117,7 +105,7 @@ def _build(kind: Any, tree: dict[str, Any], prefix: str) -> Any:
         hint = hints[key]
         if dataclasses.is_dataclass(hint) and isinstance(value, dict):
             values[key] = _build(hint, value, f"{prefix}{key}.")
-        elif typing.get_origin(hint) is tuple:
+        elif typing.get_origin(hint) is tuple and isinstance(value, list):
             values[key] = tuple(value)
         elif _is_float(hint) and isinstance(value, int | str) and not isinstance(value, bool):
             values[key] = _as_float(value)

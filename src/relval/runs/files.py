@@ -1,6 +1,7 @@
 """The files in a run's folder."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,21 @@ def is_finished(folder: Path) -> bool:
 
 def clear_false_start(folder: Path) -> None:
     """Removes what a process left that was killed before it had written the configuration."""
-    provenance, config = folder / PROVENANCE, folder / CONFIG
-    if not config.exists():
-        for path in (provenance, _temporary(provenance), _temporary(config)):
+    if not is_begun(folder):
+        for path in (folder / PROVENANCE, *folder.glob("*.tmp")):
             path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes a file that is there whole or not at all."""
+    """Writes content as JSON, as `write` does."""
     write(path, json.dumps(content, indent=2) + "\n")
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file that is there whole or not at all."""
-    _temporary(path).write_text(text, encoding="utf-8")
-    _temporary(path).replace(path)
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_suffix(".tmp")
+    """Writes a file that is there whole, or as it was before; others may write it meanwhile."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

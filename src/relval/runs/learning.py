@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -97,11 +97,12 @@ def train_together(
         _check_empty(folder)
         if folder in folders[:place]:
             raise ValueError(f"two runs have the same folder, {folder}: give each its own")
+    _check_one_precision(configs)
     if wandb:
         require_wandb()
     begun = [
-        _begin(config, folder, runs=len(configs))
-        for config, folder in zip(configs, folders, strict=True)
+        _begin(trainer, folder)
+        for trainer, folder in zip(_make_trainers(configs), folders, strict=True)
     ]
     _raise(_learn(begun, quiet=quiet, wandb=wandb, profile=profile))
     return [each.run for each in begun]
@@ -154,7 +155,7 @@ def train_or_resume(
                 begun.append(_reopen(run, runs=len(configs), say=lambda message: None))
             else:
                 _check_empty(folder)
-                begun.append(_begin(config, folder, runs=len(configs)))
+                begun.append(_begin(_make_trainer(config, runs=len(configs)), folder))
         except Exception as failure:
             stopped_by[folder] = failure
     failures = _learn(begun, quiet=True, wandb=False)
@@ -178,20 +179,43 @@ def _check_empty(folder: Path) -> None:
         )
 
 
-def _begin(config: Config, folder: Path, *, runs: int) -> _Begun:
-    """A new run in an empty folder, one of some that share the process."""
+def _check_one_precision(configs: Sequence[Config]) -> None:
+    """Refuses runs of which the last would decide how products are computed in all of them."""
+    asked = {config.precision: None for config in configs if config.device == "cuda"}
+    if len(asked) > 1:
+        raise ValueError(
+            f"runs that share a process on a GPU must have one precision, got {', '.join(asked)}: "
+            "train those of each together"
+        )
+
+
+def _make_trainers(configs: Sequence[Config]) -> list[Trainer]:
+    """Trainers that share the process; if one cannot be made, the others are closed."""
+    with ExitStack() as made:
+        trainers = []
+        for config in configs:
+            trainers.append(_make_trainer(config, runs=len(configs)))
+            made.callback(trainers[-1].envs.close)
+        made.pop_all()
+        return trainers
+
+
+def _make_trainer(config: Config, *, runs: int) -> Trainer:
     with _explained():
-        trainer = Trainer(config, runs=runs)
+        return Trainer(config, runs=runs)
+
+
+def _begin(trainer: Trainer, folder: Path) -> _Begun:
+    """A new run in an empty folder."""
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / files.PROVENANCE, provenance())
-    files.write(folder / files.CONFIG, to_yaml(config))
-    return _Begun(Run(folder, config), trainer)
+    files.write(folder / files.CONFIG, to_yaml(trainer.config))
+    return _Begun(Run(folder, trainer.config), trainer)
 
 
 def _reopen(run: Run, *, runs: int, say: Callable[[str], object]) -> _Begun:
     """A run as its newest checkpoint left it."""
-    with _explained():
-        trainer = Trainer(run.config, runs=runs)
+    trainer = _make_trainer(run.config, runs=runs)
     newest = checkpoints.load_newest(run.folder / files.CHECKPOINTS)
     if newest is None:
         say(f"{run.folder} has no checkpoint yet: starting from the beginning")

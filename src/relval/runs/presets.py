@@ -128,7 +128,7 @@ PRESETS: dict[str, Preset] = {
             max_grad_norm=0.5,  # the authors' code
         ),
         network=_ATARI_NETWORK,
-        envs=EnvConfig(num_envs=8),
+        envs=_ATARI_ENVS,
         total_steps=_ATARI_STEPS,
     ),
     "cleanrl": Preset(
@@ -149,7 +149,7 @@ PRESETS: dict[str, Preset] = {
             max_grad_norm=0.5,
         ),
         network=_ATARI_NETWORK,
-        envs=EnvConfig(num_envs=8),
+        envs=_ATARI_ENVS,
         total_steps=_ATARI_STEPS,
     ),
     # The following were found by trial on the environments that they are for.

@@ -89,10 +89,7 @@ class Run:
             raise FileNotFoundError(
                 f"{self.folder} has not finished; go on with `relval train --resume {self.folder}`"
             )
-        summary: dict[str, Any] = json.loads(
-            (self.folder / files.SUMMARY).read_text(encoding="utf-8")
-        )
-        return summary
+        return _read_json(self.folder / files.SUMMARY)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -109,7 +106,7 @@ class Run:
                 f"`relval train --resume {self.folder}`"
             )
         made = envs.make(self.config.env, replace(self.config.envs, num_envs=1, workers=0))
-        space = made.single_observation_space
+        space = envs.seen_space(made, self.config.envs)
         agent = Agent(space, made.single_action_space, self.config.network, self.config.critic)
         made.close()
         restore_agent(agent, newest)

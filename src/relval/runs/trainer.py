@@ -53,17 +53,13 @@ class Trainer:
         self.device = torch.device(config.device)
         on_gpu = self.device.type == "cuda"
         made = config.envs
-        if on_gpu and cores() < made.num_envs:
-            warnings.warn(
-                f"{made.num_envs} games share {cores()} cores, so the GPU will mostly wait for "
-                "them; give the run more cores",
-                stacklevel=2,
-            )
         if made.workers is None and runs > 1:
             made = replace(made, workers=max(1, cores() // runs))
         self._runs = runs
         self.envs = self._make_envs(made)
-        space = envs.seen_space(self.envs)
+        if on_gpu:
+            _warn_of_few_cores(self.envs)
+        space = envs.seen_space(self.envs, config.envs)
         torch.set_num_threads(1)  # initial weights depend on the number, in the last digits
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights_seed)
@@ -264,6 +260,7 @@ class Trainer:
 
     def _begin_anew(self) -> list[str]:
         """New episodes, other than those that the run began with."""
+        self.normaliser.running[:] = 0.0  # returns of the episodes that are lost
         seed = np.random.SeedSequence([self.config.seed, self.step])
         self.collector = self._make_collector(int(seed.generate_state(1)[0]))
         return [f"the episodes in progress: {self.config.env} offers no way to restore them"]
@@ -274,6 +271,16 @@ def _check_seen_as_they_are(config: envs.EnvConfig) -> None:
     for name in ("normalise_observations", "normalise_rewards", "gauge"):
         if getattr(config, name):
             raise ValueError(f"envs.{name} is not for Atari on a GPU: use --device cpu")
+
+
+def _warn_of_few_cores(vector: Any) -> None:
+    """Says why a GPU will be idle, where games are emulated."""
+    if isinstance(vector, envs.AtariPool) and cores() < vector.num_envs:
+        warnings.warn(
+            f"{vector.num_envs} games share {cores()} cores, so the GPU will mostly wait for them; "
+            "give the run more cores",
+            stacklevel=3,
+        )
 
 
 def _threads_by_default(vector: Any) -> int:

@@ -1,7 +1,7 @@
 """How the runs of a sweep are executed; the code that trains does not know."""
 
 from relval.experiments.launchers.jobs import Job, Launcher, Outcome
-from relval.experiments.launchers.local import Local, visible_gpus
+from relval.experiments.launchers.local import Local
 from relval.experiments.launchers.ray import Ray
 
-__all__ = ["Job", "Launcher", "Local", "Outcome", "Ray", "visible_gpus"]
+__all__ = ["Job", "Launcher", "Local", "Outcome", "Ray"]

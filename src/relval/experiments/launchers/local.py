@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -23,17 +24,30 @@ class Local:
     Args:
       jobs: Runs at a time; by default one for each core, and with GPUs, which leave the cores to
         the games, one for each four.
-      gpus: How many there are to be used.
+      gpus: How many there are to be used; None for all, counted once there is a run to make.
     """
 
-    def __init__(self, jobs: int | None = None, *, gpus: int = 0) -> None:
+    def __init__(self, jobs: int | None = None, *, gpus: int | None = 0) -> None:
         if jobs is not None and jobs < 1:
             raise ValueError(f"--jobs must be at least 1, got {jobs}")
-        self.jobs = jobs or (max(gpus, cores() // 4) if gpus else cores())
-        self.slots = min(gpus, self.jobs) if gpus else self.jobs
-        """Processes at a time."""
-        self.gpus = gpus
+        self._asked_jobs, self._asked_gpus = jobs, gpus
         self._workers: dict[int, _Worker] = {}
+
+    @cached_property
+    def gpus(self) -> int:
+        """How many are used."""
+        return _visible_gpus() if self._asked_gpus is None else self._asked_gpus
+
+    @property
+    def jobs(self) -> int:
+        """Runs at a time."""
+        by_default = max(self.gpus, cores() // 4) if self.gpus else cores()
+        return self._asked_jobs or by_default
+
+    @property
+    def slots(self) -> int:
+        """Processes at a time."""
+        return min(self.gpus, self.jobs) if self.gpus else self.jobs
 
     @property
     def running(self) -> Sequence[Job]:
@@ -86,7 +100,7 @@ class Local:
         return settings
 
 
-def visible_gpus() -> int:
+def _visible_gpus() -> int:
     """How many GPUs there are here; that there is none is an error."""
     import torch
 
