@@ -184,6 +184,8 @@ def inspect(
     recording = inspect(run, path, steps=steps, seed=seed)
     size = path.stat().st_size / 1e6
     print(f"{len(recording.shown):,} states, {size:.1f} MB: {path}")
+    if recording.unseen:
+        print(f"without pictures: {recording.unseen}")
     return 0
 
 
@@ -402,12 +404,13 @@ def envs() -> int:
     """List the environments: Atari, MinAtar, Gymnasium, and how to name them."""
     from rich.columns import Columns
     from rich.console import Console
+    from rich.markup import escape
 
     from relval.envs.catalogue import catalogue
 
     console = Console()
     for family in catalogue():
-        console.print(f"\n[bold]{family.title}[/bold]: {family.note}")
+        console.print(f"\n[bold]{family.title}[/bold]: {escape(family.note)}")
         console.print(Columns(family.names, equal=True, padding=(0, 2)))
     return 0
 

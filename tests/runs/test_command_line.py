@@ -103,3 +103,11 @@ def test_help_tells_critics_presets_and_settings(asked: list[str], relval: Relva
     assert finished.status == 0
     for word in ("absolute", "minatar", "--ppo.learning-rate", "--critic.n", "--resume"):
         assert word in finished.out
+
+
+def test_environments_are_listed_with_what_they_need(relval: Relval) -> None:
+    listed = relval("envs")
+    assert listed.status == 0, listed.err
+    words = " ".join(listed.out.split())
+    assert 'HalfCheetah-v5 and its like need `pip install "relval[mujoco]"`' in words
+    assert "MinAtar/Breakout" in words

@@ -28,8 +28,9 @@ def catalogue() -> list[Family]:
         Family("MinAtar", "miniature games, quick to learn" + _needs("minatar"), minatar.names()),
         Family(
             "Gymnasium",
-            "by their ids, where observations are vectors and actions discrete or continuous; for "
-            "example",
+            "by their ids, where observations are vectors and actions discrete or continuous; "
+            'HalfCheetah-v5 and its like need `pip install "relval[mujoco]"`, LunarLander-v3 and '
+            'its like `pip install "gymnasium[box2d]"`; for example',
             ["CartPole-v1", "Acrobot-v1", "LunarLander-v3", "Pendulum-v1", "HalfCheetah-v5"],
         ),
     ]
@@ -39,4 +40,4 @@ def _needs(package: str) -> str:
     if importlib.util.find_spec(package) is not None:
         return ""
     extra = {"ale_py": "atari"}.get(package, package)
-    return f"; not installed: install relval with the extra `{extra}`"
+    return f'; not installed: run `pip install "relval[{extra}]"`'

@@ -54,7 +54,7 @@ class MinAtarVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             module = importlib.import_module(f"minatar.environments.{game}")
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
-                "MinAtar needs the package `minatar`: install relval with the extra `minatar`"
+                'MinAtar needs the package `minatar`: run `pip install "relval[minatar]"`'
             ) from error
         self.games = [module.Env(ramping=ramping) for _ in range(num_envs)]
         self.num_envs = num_envs

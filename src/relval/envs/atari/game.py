@@ -309,7 +309,7 @@ def _insert(game: str, rules: Rules) -> "ALEInterface":
         from ale_py import ALEInterface, LoggerMode, roms
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "Atari needs the package `ale-py`: install relval with the extra `atari`"
+            'Atari needs the package `ale-py`: run `pip install "relval[atari]"`'
         ) from error
     ALEInterface.setLoggerMode(LoggerMode.Error)
     ale = ALEInterface()
