@@ -438,6 +438,7 @@ def main() -> None:
         return
     # Threads that spin while they wait take the cores that those they wait for need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    sys.path.append("")  # a script's own folder is there, but not the one with the user's modules
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what schedulers send, as Ctrl-C
     try:
         if sys.argv[1:2] == ["train"]:

@@ -1,7 +1,9 @@
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
 from relval.runs import Run, load
@@ -9,6 +11,7 @@ from tests.runs.conftest import Finished
 from tests.runs.helpers import contents
 
 Relval = Callable[..., Finished]
+SHORT = ("--total-steps", 100, "--ppo.steps", 16, "--ppo.minibatch", 64, "--quiet")
 
 
 def test_a_run_is_trained_evaluated_and_filmed(relval: Relval, tmp_path: Path) -> None:
@@ -42,8 +45,7 @@ def test_a_run_is_trained_evaluated_and_filmed(relval: Relval, tmp_path: Path) -
 
 
 def test_a_quiet_run_shows_its_report_alone(relval: Relval, tmp_path: Path) -> None:
-    options = ("--total-steps", 100, "--ppo.steps", 16, "--ppo.minibatch", 64, "--quiet")
-    trained = relval("train", "CartPole-v1", *options, "--out", tmp_path / "run")
+    trained = relval("train", "CartPole-v1", *SHORT, "--out", tmp_path / "run")
     assert trained.status == 0, trained.err
     assert len(trained.out.splitlines()) == 1
 
@@ -111,3 +113,19 @@ def test_environments_are_listed_with_what_they_need(relval: Relval) -> None:
     words = " ".join(listed.out.split())
     assert 'HalfCheetah-v5 and its like need `pip install "relval[mujoco]"`' in words
     assert "MinAtar/Breakout" in words
+
+
+def test_a_module_in_the_current_folder_names_an_environment(
+    relval: Relval, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_module.py").write_text(
+        "import gymnasium as gym\n"
+        "gym.register('Mine-v0', 'gymnasium.envs.classic_control.acrobot:AcrobotEnv')\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    trained = relval("train", "my_module:Mine-v0", *SHORT)
+    assert trained.status == 0, trained.err
+    assert (tmp_path / "runs" / "my_module-mine-v0-relative-1" / "summary.json").exists()
+    del gym.registry["Mine-v0"], sys.modules["my_module"]

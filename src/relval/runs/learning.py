@@ -41,7 +41,7 @@ def _threads_left_as_found() -> Iterator[None]:
 
 def default_folder(config: Config) -> Path:
     """Where a run goes that was not told where."""
-    env = config.env.replace("/", "-").lower()
+    env = files.label(config.env).lower()
     return Path("runs") / f"{env}-{critic_name(config.critic)}-{config.seed}"
 
 
