@@ -44,6 +44,15 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
         CRITICS.update(known)
 
 
+def test_every_example_trains_into_a_folder_of_its_own() -> None:
+    """So that all can be followed one after another, and none is refused."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    folders = re.findall(r'relval train .*--out (\S+)|relval\.train\(config, "(\S+?)"', text)
+    named = [command or python for command, python in folders]
+    assert len(named) > 4
+    assert len(set(named)) == len(named)
+
+
 def commands(path: Path) -> list[str]:
     lines = "".join(blocks(path, "sh")).splitlines()
     return [line for line in lines if line.startswith("relval ")]

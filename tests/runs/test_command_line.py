@@ -96,6 +96,7 @@ def test_out_that_holds_another_run_is_refused_and_left_alone(
     finished = relval("train", "CartPole-v1", "--seed", 9, "--out", cartpole.folder)
     assert finished.status == 2
     assert f"relval train --resume {cartpole.folder}" in finished.err
+    assert f"relval.resume('{cartpole.folder}')" in finished.err
     assert contents(cartpole.folder) == before
 
 

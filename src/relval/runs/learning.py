@@ -174,7 +174,8 @@ def _check_empty(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(
             f"{folder} holds something already, and nothing is overwritten: go on with it by "
-            f"`relval train --resume {folder}`, or choose another --out"
+            f"`relval train --resume {folder}` (in Python, relval.resume({str(folder)!r})), or "
+            "choose another folder with --out (in Python, `out`)"
         )
 
 
