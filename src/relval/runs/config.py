@@ -92,7 +92,10 @@ def from_yaml(text: str) -> Config:
     critic = dict(tree.pop("critic"))
     name = critic.pop("name", None)
     if name not in CRITICS:
-        raise ValueError(f"critic.name must be one of {', '.join(CRITICS)}, got {name!r}")
+        raise ValueError(
+            f"critic.name must be one of {', '.join(CRITICS)}, got {name!r}; if it is a critic of "
+            "your own, import the module that registers it first"
+        )
     built = _build(CRITICS[name][0], critic, "critic.")
     config: Config = _build(Config, {**tree, "critic": built}, "")
     return config
