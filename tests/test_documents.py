@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import relval
 from relval import cli, relative, runs
 from relval.critics import CRITICS
 from relval.experiments import results, sweep, tables
@@ -100,6 +101,14 @@ def test_commands_run(
         with pytest.raises(SystemExit) as ended:
             cli.main()
         assert ended.value.code == 0, f"{line}: {capsys.readouterr().err}"
+
+
+def test_what_the_reference_says_of_relval_can_be_had_from_it() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    listed = re.search(r"automodule:: relval\.runs\n +:members: (.*)", text)
+    assert listed
+    for name in listed[1].split(", "):
+        assert getattr(relval, name) is getattr(runs, name)
 
 
 def test_the_readme_has_exactly_two_commands() -> None:

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,29 @@ def test_a_broken_configuration_is_refused_with_its_file(
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=rf"(?s)config\.yaml is not a run's.*{message}"):
         relval.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("finished", "message"),
+    [
+        (True, "no checkpoint of .* can be read, and the run has finished: train again"),
+        (False, "no checkpoint that can be read; go on with `relval train --resume"),
+    ],
+)
+def test_a_run_without_a_readable_checkpoint_says_how_to_get_one(
+    finished: bool, message: str, cartpole: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(cartpole.folder, folder)
+    for path in available(folder):
+        (path / "tensors.safetensors").write_bytes(b"damaged")
+    if not finished:
+        (folder / "summary.json").unlink()
+    with (
+        pytest.warns(RuntimeWarning, match="it is passed over"),
+        pytest.raises(FileNotFoundError, match=message),
+    ):
+        _ = relval.load(folder).policy
 
 
 def test_what_is_no_configuration_is_refused() -> None:

@@ -103,9 +103,14 @@ class Run:
     def policy(self) -> Policy:
         """The policy of the newest checkpoint."""
         newest = checkpoints.load_newest(self.folder / files.CHECKPOINTS)
+        if newest is None and self.finished:
+            raise FileNotFoundError(
+                f"no checkpoint of {self.folder} can be read, and the run has finished: train "
+                "again, in another folder"
+            )
         if newest is None:
             raise FileNotFoundError(
-                f"{self.folder} has no checkpoint yet; go on with "
+                f"{self.folder} has no checkpoint that can be read; go on with "
                 f"`relval train --resume {self.folder}`"
             )
         made = envs.make(self.config.env, replace(self.config.envs, num_envs=1, workers=0))
