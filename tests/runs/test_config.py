@@ -97,6 +97,11 @@ def test_yaml_without_a_critic_is_refused(text: str) -> None:
         from_yaml(text)
 
 
+def test_an_environment_that_is_no_name_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"an environment is named, as 'CartPole-v1'.*, got <"):
+        configure(gym.make("CartPole-v1"))  # type: ignore[arg-type]
+
+
 def test_an_unknown_critic_in_yaml_is_refused_with_the_known_ones(config: Config) -> None:
     message = "one of absolute, relative, discounted, dae, .* import the module that registers it"
     with pytest.raises(ValueError, match=message):

@@ -274,6 +274,11 @@ def configure(
       preferences: Changes to how rewards are learned from comparisons; by default they are not.
       **others: Other fields of `Config`.
     """
+    if not isinstance(env, str):
+        raise TypeError(
+            "an environment is named, as 'CartPole-v1' or 'my_module:MyEnv-v0', so that the run "
+            f"can make more of it, got {env!r}"
+        )
     check_name("critic", critic, CRITICS)
     name = preset or preset_for(env)
     check_name("preset", name, PRESETS)
