@@ -2,8 +2,10 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from relval.runs import Run, load
@@ -61,6 +63,8 @@ def test_a_quiet_run_shows_its_report_alone(relval: Relval, tmp_path: Path) -> N
         (["CartPole-v1", "--ppo.learning-rat", "1"], "--ppo.learning-rate"),
         (["CartPole-v1", "--critic.head", "cubic"], "mlp"),
         (["CartPole-v1", "--total-steps", "0"], "total_steps must be at least 1"),
+        (["CartPole-v1", "--total-steps", "1.5"], "a whole number was expected, such as"),
+        (["CartPole-v1", "--total-steps", "inf"], "a whole number was expected, such as"),
         ([], "which environment?"),
         (["Pendulum-v1", "--critic", "dae"], "'dae' has one output per action, so it needs"),
         (["--resume", "nowhere"], "nowhere holds no run"),
@@ -130,3 +134,34 @@ def test_a_module_in_the_current_folder_names_an_environment(
     assert trained.status == 0, trained.err
     assert (tmp_path / "runs" / "my_module-mine-v0-relative-1" / "summary.json").exists()
     del gym.registry["Mine-v0"], sys.modules["my_module"]
+
+
+def test_whole_numbers_may_be_written_with_an_exponent(relval: Relval, tmp_path: Path) -> None:
+    trained = relval("train", "CartPole-v1", *SHORT, "--seed", "2e0", "--out", tmp_path / "run")
+    assert trained.status == 0, trained.err
+    assert load(tmp_path / "run").config.seed == 2
+    assert relval("suite", "show").err.startswith("relval: which suite? `relval suite list`")
+
+
+class Failing(gym.Env[np.ndarray, Any]):
+    """An environment with an error in it."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        raise ValueError("out of cheese")
+
+
+def test_an_error_of_an_environment_can_be_traced(
+    relval: Relval, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gym.register("Failing-v0", lambda **_: Failing(), disable_env_checker=True)
+    arguments = ("train", "Failing-v0", *SHORT, "--out", tmp_path / "run")
+    told = relval(*arguments).err
+    assert told.startswith("relval: out of cheese (RELVAL_TRACEBACK=1 shows")
+    assert "RELVAL_TRACEBACK" not in relval("train", "--resume", tmp_path / "nowhere").err
+    monkeypatch.setenv("RELVAL_TRACEBACK", "1")
+    with pytest.raises(ValueError, match=r"^out of cheese$"):
+        relval(*arguments)
+    del gym.registry["Failing-v0"]
