@@ -34,6 +34,7 @@ def test_help_lists_the_commands() -> None:
     assert result.returncode == 0
     assert "theory" in result.stdout
     assert "bench" in result.stdout
+    assert "--version" in result.stdout
 
 
 def test_version_is_printed() -> None:

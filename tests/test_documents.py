@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import relval
 from relval import cli, relative, runs
 from relval.critics import CRITICS
 from relval.experiments import results, sweep, tables
@@ -42,6 +43,15 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     finally:
         CRITICS.clear()  # an example registers one
         CRITICS.update(known)
+
+
+def test_every_example_trains_into_a_folder_of_its_own() -> None:
+    """So that all can be followed one after another, and none is refused."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    folders = re.findall(r'relval train .*--out (\S+)|relval\.train\(config, "(\S+?)"', text)
+    named = [command or python for command, python in folders]
+    assert len(named) > 4
+    assert len(set(named)) == len(named)
 
 
 def commands(path: Path) -> list[str]:
@@ -93,12 +103,26 @@ def test_commands_run(
         assert ended.value.code == 0, f"{line}: {capsys.readouterr().err}"
 
 
+def test_what_the_reference_says_of_relval_can_be_had_from_it() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    listed = re.search(r"automodule:: relval\.runs\n +:members: (.*)", text)
+    assert listed
+    for name in listed[1].split(", "):
+        assert getattr(relval, name) is getattr(runs, name)
+
+
 def test_the_readme_has_exactly_two_commands() -> None:
     (shell,) = blocks(ROOT / "README.md", "sh")
     commands = [line.split("#")[0].strip() for line in shell.splitlines()]
     assert commands == ["make demo", "make test"]
 
 
+with_results = pytest.mark.skipif(
+    not (ROOT / "results").exists(), reason="a source distribution brings no results"
+)
+
+
+@with_results
 def test_links_lead_somewhere() -> None:
     for path in DOCUMENTS:
         for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
@@ -111,6 +135,7 @@ def test_tables_are_those_of_the_stored_results(table: Path) -> None:
     assert any(text in document.read_text(encoding="utf-8") for document in DOCUMENTS)
 
 
+@with_results
 def test_the_relative_critics_table_is_that_of_minatar_without_seeds() -> None:
     stored = (ROOT / "results/minatar/table.md").read_text(encoding="utf-8").split("\n\n")[0]
     rows = [line.split("|")[1:5] for line in re.sub(r" \([^)]*\)", "", stored).splitlines()]
@@ -129,6 +154,7 @@ def test_the_theory_prints_what_its_page_shows(
     assert shown in capsys.readouterr().out
 
 
+@with_results
 def test_diagnostics_are_those_of_the_stored_results() -> None:
     stored = results.read(ROOT / "results/readings")
     text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
@@ -136,6 +162,7 @@ def test_diagnostics_are_those_of_the_stored_results() -> None:
         assert tables.diagnosed_markdown(stored, game) in text
 
 
+@with_results
 def test_gradients_are_those_of_the_stored_results() -> None:
     text = (ROOT / "docs/beyond.md").read_text(encoding="utf-8")
     cells: dict[str, list[str]] = {}

@@ -14,6 +14,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from relval import relative as relative
     from relval.runs import Config as Config
+    from relval.runs import Film as Film
+    from relval.runs import InterruptedRunError as InterruptedRunError
     from relval.runs import Policy as Policy
     from relval.runs import Run as Run
     from relval.runs import Scores as Scores
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Config",
+    "Film",
+    "InterruptedRunError",
     "Policy",
     "Run",
     "Scores",

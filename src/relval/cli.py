@@ -4,12 +4,15 @@ import argparse
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from relval import __version__
 
@@ -189,6 +192,8 @@ def inspect(
     recording = inspect(run, path, steps=steps, seed=seed)
     size = path.stat().st_size / 1e6
     print(f"{len(recording.shown):,} states, {size:.1f} MB: {path}")
+    if recording.unseen:
+        print(f"without pictures: {recording.unseen}")
     return 0
 
 
@@ -225,6 +230,8 @@ def suite(
             table.add_row(known, f"{len(each.runs()):,}", each.cites or "", each.summary)
         console.print(table)
         return 0
+    if not name:
+        raise ValueError("which suite? `relval suite list` lists them: relval suite show minatar")
     chosen = suite(name)
     console.print(f"[bold]{name}[/bold]: {chosen.summary}")
     if chosen.cites:
@@ -406,12 +413,13 @@ def envs() -> int:
     """List the environments: Atari, MinAtar, Gymnasium, and how to name them."""
     from rich.columns import Columns
     from rich.console import Console
+    from rich.markup import escape
 
     from relval.envs.catalogue import catalogue
 
     console = Console()
     for family in catalogue():
-        console.print(f"\n[bold]{family.title}[/bold]: {family.note}")
+        console.print(f"\n[bold]{family.title}[/bold]: {escape(family.note)}")
         console.print(Columns(family.names, equal=True, padding=(0, 2)))
     return 0
 
@@ -432,6 +440,48 @@ COMMANDS: dict[str, Callable[..., int]] = {
 }
 
 
+def _command() -> int:
+    """Runs any command but `train`, whose options depend on what it is told first."""
+    status: int = tyro.extras.subcommand_cli_from_dict(
+        COMMANDS,
+        prog="relval",
+        description="Relative Value Learning. `relval --version` tells which version this is.",
+    )
+    return status
+
+
+_NUMBERS = ConstructorRegistry()
+
+
+@_NUMBERS.primitive_rule
+def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    """Lets whole numbers be written as 1e6 too."""
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: _whole(words[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda number: [str(number)],
+    )
+
+
+def _whole(text: str) -> int:
+    for kind in (int, float):
+        with suppress(ValueError, OverflowError):
+            number = kind(text)
+            if number == int(number):
+                return int(number)
+    raise ValueError(f"a whole number was expected, such as 1000000 or 1e6, got {text!r}")
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether relval itself raised it, and not an environment or a library."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    return str(innermost.f_globals.get("__name__")).partition(".")[0] == "relval"
+
+
 def main() -> None:
     """Runs the command that the arguments name."""
     if sys.argv[1:] == ["--version"]:
@@ -439,16 +489,16 @@ def main() -> None:
         return
     # Threads that spin while they wait take the cores that those they wait for need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    sys.path.append("")  # a script's own folder is there, but not the one with the user's modules
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what schedulers send, as Ctrl-C
     try:
-        if sys.argv[1:2] == ["train"]:
-            status = train()
-        else:
-            status = tyro.extras.subcommand_cli_from_dict(
-                COMMANDS, prog="relval", description="Relative Value Learning."
-            )
+        with _NUMBERS:
+            status = train() if sys.argv[1:2] == ["train"] else _command()
     except (ArithmeticError, OSError, ImportError, RuntimeError, ValueError) as error:
-        print(f"relval: {error}", file=sys.stderr)
+        if os.environ.get("RELVAL_TRACEBACK"):
+            raise
+        hint = "" if _is_ours(error) else " (RELVAL_TRACEBACK=1 shows where this comes from)"
+        print(f"relval: {error}{hint}", file=sys.stderr)
         status = 2
     except Exception as error:
         from relval.runs import InterruptedRunError

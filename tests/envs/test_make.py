@@ -95,6 +95,12 @@ def needy(**_: Any) -> gym.Env[Any, Any]:
     raise gym.error.DependencyNotInstalled("install the package xyzzy")
 
 
+def heavy(**_: Any) -> gym.Env[Any, Any]:
+    raise gym.error.DependencyNotInstalled(
+        'MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`'
+    )
+
+
 @pytest.fixture
 def registered(request: pytest.FixtureRequest) -> Iterator[str]:
     """An environment that only this test knows."""
@@ -106,6 +112,13 @@ def registered(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.parametrize("registered", [needy], indirect=True)
 def test_a_missing_package_is_named(registered: str) -> None:
     with pytest.raises(ModuleNotFoundError, match=f"{registered} needs .* the package xyzzy"):
+        envs.make(registered, EnvConfig())
+
+
+@pytest.mark.parametrize("registered", [heavy], indirect=True)
+def test_a_missing_package_is_installed_by_an_extra_of_ours(registered: str) -> None:
+    expected = rf'{registered} needs the package `mujoco`: run `pip install "relval\[mujoco\]"`$'
+    with pytest.raises(ModuleNotFoundError, match=expected):
         envs.make(registered, EnvConfig())
 
 

@@ -1,5 +1,6 @@
 import csv
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     assert "failed: CartPole-v1/absolute/1" in printed.err
     assert "holds something already" in printed.err
     assert [row["variant"] for row in rows(tmp_path / "scores.csv")] == ["relative"]
+
+
+def test_a_missing_package_is_told_once_before_any_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "minatar.environments.breakout", None)
+    with pytest.raises(ModuleNotFoundError, match=r'run `pip install "relval\[minatar\]"`$'):
+        sweep(suite("smoke"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_runs_in_which_no_episode_ends_are_told_of_and_reported(

@@ -1,5 +1,5 @@
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from relval._bounds import check_fields
-from relval.critics import RelativeConfig
+from relval.critics import CRITICS, Critic, CriticConfig, RelativeConfig
 from relval.runs import PRESETS, Config, configure
 from relval.runs.config import from_yaml, to_yaml
 from relval.runs.presets import preset_for
@@ -98,9 +98,33 @@ def test_yaml_without_a_critic_is_refused(text: str) -> None:
         from_yaml(text)
 
 
+def test_an_environment_that_is_no_name_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"an environment is named, as 'CartPole-v1'.*, got <"):
+        configure(gym.make("CartPole-v1"))  # type: ignore[arg-type]
+
+
 def test_an_unknown_critic_in_yaml_is_refused_with_the_known_ones(config: Config) -> None:
-    with pytest.raises(ValueError, match="one of absolute, relative, discounted, dae"):
+    message = "one of absolute, relative, discounted, dae, .* import the module that registers it"
+    with pytest.raises(ValueError, match=message):
         from_yaml(changed(config, "critic", name="relativ"))
+
+
+@dataclass(frozen=True)
+class OwnConfig(CriticConfig):
+    """Of a critic that a user registers."""
+
+    width: int = 3
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_critic_of_ones_own_gets_any_presets_settings(
+    preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CRITICS, "own", (OwnConfig, Critic))
+    made = configure("CartPole-v1", "own", preset=preset, critic_options={"width": 4})
+    assert made.critic == OwnConfig(width=4)
+    assert made.ppo == PRESETS[preset].ppo
+    assert from_yaml(to_yaml(made)) == made
 
 
 @pytest.mark.parametrize(
@@ -213,7 +237,9 @@ def test_numbers_may_be_those_of_numpy() -> None:
     [
         ({"clip": 0.1}, ValueError, r"clip is a setting of ppo: pass ppo=\{'clip': \.\.\.\}"),
         ({"anchor": "rank"}, ValueError, "anchor is a setting of critic_options"),
-        ({"devise": "cpu"}, ValueError, "no setting 'devise'; did you mean device?"),
+        ({"devise": "cpu"}, ValueError, "no argument of configure 'devise'; did you mean device?"),
+        ({"options": {"n": 3}}, ValueError, "'options'; did you mean critic_options?"),
+        ({"xyzzy": 1}, ValueError, "choose from env, critic, .*, critic_options, .*, device"),
         ({"ppo": 0.1}, TypeError, "ppo must be a mapping of settings to values, got 0.1"),
     ],
 )

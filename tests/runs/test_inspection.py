@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
+from html import escape
 from pathlib import Path
 from typing import Any, cast
 
@@ -294,33 +295,49 @@ class Broken(Undrawn):
         raise AttributeError("no attribute 'colour'")
 
 
-@pytest.mark.parametrize(
-    ("kind", "error", "message"),
-    [
-        (Blind, ValueError, r"draws no pictures.*got \[\]; `relval eval` plays it"),
-        (Undrawn, ModuleNotFoundError, "a package that is missing: pygame is not installed"),
-        (Screenless, RuntimeError, "unset: an OpenGL platform library .* set MUJOCO_GL=egl or "),
-        (Unlinked, RuntimeError, "need OpenGL.* 'glGetError'.* install the system's library"),
-        (Broken, AttributeError, "^no attribute 'colour'$"),
-    ],
-)
-def test_without_pictures_there_is_no_page_and_no_video(
-    kind: type[Blind],
-    error: type[Exception],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def unseen(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
+    """A run in an environment that cannot be looked at."""
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    gym.register("Blind-v0", entry_point=kind, disable_env_checker=True)
-    try:
-        run = train(small("Blind-v0", preset="classic", updates=1), tmp_path / "run", quiet=True)
-        with pytest.raises(error, match=message):
-            inspect(run, tmp_path / "page.html")
-        with pytest.raises(error, match=message):
-            record(run, tmp_path / "video.gif")
-    finally:
-        del gym.registry["Blind-v0"]
+    gym.register("Blind-v0", entry_point=request.param, disable_env_checker=True)
+    yield train(small("Blind-v0", preset="classic", updates=1), tmp_path / "run", quiet=True)
+    del gym.registry["Blind-v0"]
+
+
+@pytest.mark.parametrize(
+    ("unseen", "message"),
+    [
+        (Blind, r"draws no pictures.*got \[\]; `relval eval` plays it"),
+        (Undrawn, r'need the package `pygame`: run `pip install "relval\[video\]"`$'),
+        (Screenless, "unset: an OpenGL platform library .* set MUJOCO_GL=egl or "),
+        (Unlinked, "need OpenGL.* 'glGetError'.* install the system's library"),
+    ],
+    indirect=["unseen"],
+)
+def test_without_pictures_there_is_a_page_that_says_why_and_no_video(
+    unseen: Run, message: str, relval: Callable[..., Finished], tmp_path: Path
+) -> None:
+    told = relval("inspect", unseen.folder, "--steps", STEPS)
+    assert told.status == 0, told.err
+    _, reason = told.out.splitlines()
+    assert re.search(message, reason)
+    page = unseen.folder / "inspect.html"
+    assert escape(reason.removeprefix("without pictures: ")) in page.read_text(encoding="utf-8")
+    data = data_of(page)
+    assert data["frames"] == [""] * (STEPS + 1)
+    assert len(data["values"]["anchored"]) == STEPS + 1
+    with pytest.raises(envs.NoPicturesError, match=message):
+        record(unseen, tmp_path / "video.gif")
+
+
+@pytest.mark.parametrize("unseen", [Broken], indirect=True)
+def test_an_environments_own_error_is_not_taken_for_a_lack_of_pictures(
+    unseen: Run, tmp_path: Path
+) -> None:
+    with pytest.raises(AttributeError, match=r"^no attribute 'colour'$"):
+        inspect(unseen, tmp_path / "page.html")
 
 
 def test_the_command_writes_into_the_runs_folder(
@@ -433,6 +450,21 @@ def test_a_step_is_shown_with_its_picture_and_numbers(inspected: Path, page: Pag
     assert text_of(page, "now-advantage") == "none"
     press(page, "ArrowLeft")
     assert text_of(page, "now-step") == f"{STEPS - 1} of {STEPS}"
+    assert page.complaints == []
+    assert page.requests == []
+
+
+@pytest.mark.parametrize("unseen", [Undrawn], indirect=True)
+def test_a_page_without_pictures_shows_the_rest(unseen: Run, page: Page, tmp_path: Path) -> None:
+    inspect(unseen, tmp_path / "page.html", steps=STEPS)
+    page.show(1280, 900)
+    page.open(tmp_path / "page.html")
+    scrub(page, 7)
+    assert text_of(page, "now-step") == f"7 of {STEPS}"
+    assert "relval[video]" in text_of(page, "unseen")
+    assert page.run("[...document.querySelectorAll('img')].every(i => i.clientWidth === 0)")
+    for selector in ("#curves svg", "#matrix svg"):
+        assert box_of(page, selector)[3] > 100
     assert page.complaints == []
     assert page.requests == []
 

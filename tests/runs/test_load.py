@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,13 @@ def test_an_observation_of_another_shape_is_refused(run: Run, shape: tuple[int, 
             "env: CartPole-v1\nppo: {clip: abc}\ncritic: {name: relative}\n",
             "ppo.clip must be a number, got 'abc'",
         ),
+        ("env: CartPole-v1\ncritic: 3\n", "critic.name must be one of .*, got 3"),
+        ("env: CartPole-v1\nppo: 3\ncritic: {name: relative}\n", "ppo must be a mapping"),
+        ("critic: {name: relative}\n", "the setting env is missing"),
+        (
+            "env: CartPole-v1\nnetwork: {hidden: 3}\ncritic: {name: relative}\n",
+            "network.hidden must be a list, got 3",
+        ),
     ],
 )
 def test_a_broken_configuration_is_refused_with_its_file(
@@ -123,6 +131,65 @@ def test_a_broken_configuration_is_refused_with_its_file(
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=rf"(?s)config\.yaml is not a run's.*{message}"):
         relval.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("finished", "message"),
+    [
+        (True, "no checkpoint of .* can be read, and the run has finished: train again"),
+        (False, "no checkpoint that can be read; go on with `relval train --resume"),
+    ],
+)
+def test_a_run_without_a_readable_checkpoint_says_how_to_get_one(
+    finished: bool, message: str, cartpole: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(cartpole.folder, folder)
+    for path in available(folder):
+        (path / "tensors.safetensors").write_bytes(b"damaged")
+    if not finished:
+        (folder / "summary.json").unlink()
+    with (
+        pytest.warns(RuntimeWarning, match="it is passed over"),
+        pytest.raises(FileNotFoundError, match=message),
+    ):
+        _ = relval.load(folder).policy
+
+
+def test_a_configuration_that_the_checkpoints_are_not_of_is_named(
+    cartpole: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(cartpole.folder, folder)
+    (folder / "config.yaml").write_text(
+        "env: CartPole-v1\ncritic: {name: relative}\nnetwork: {hidden: [3]}\n"
+    )
+    with pytest.raises(ValueError, match=r"not of the network that config\.yaml describes"):
+        _ = relval.load(folder).policy
+
+
+def test_a_broken_summary_is_named_and_can_be_written_anew(cartpole: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(cartpole.folder, folder)
+    (folder / "summary.json").write_text("{")
+    with pytest.raises(ValueError, match=r"summary\.json cannot be read: .*; remove it, and `relv"):
+        _ = relval.load(folder).summary
+    (folder / "summary.json").unlink()
+    assert relval.resume(folder, quiet=True).summary["score"] == cartpole.summary["score"]
+
+
+def test_what_is_no_folder_is_refused(cartpole: Run) -> None:
+    with pytest.raises(TypeError, match="a run's folder was expected, got a NoneType"):
+        relval.load(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a run's folder was expected, got a Policy"):
+        relval.evaluate(cartpole.policy)  # type: ignore[arg-type]
+
+
+def test_a_policy_refuses_what_comes_with_an_observation(cartpole: Run) -> None:
+    env = gym.make("CartPole-v1")
+    for returned in (env.reset(seed=0), env.step(0)):
+        with pytest.raises(TypeError, match="all that `reset` or `step` returns: pass the first"):
+            cartpole.policy(returned)  # type: ignore[arg-type]
 
 
 def test_what_is_no_configuration_is_refused() -> None:

@@ -7,6 +7,7 @@ from relval.envs.episodes import autoreset_mode as autoreset_mode
 from relval.envs.normalise import Normaliser as Normaliser
 from relval.envs.normalise import Settled as Settled
 from relval.envs.vector import EnvConfig as EnvConfig
+from relval.envs.vector import NoPicturesError as NoPicturesError
 from relval.envs.vector import capture as capture
 from relval.envs.vector import gymnasium_id as gymnasium_id
 from relval.envs.vector import make as make

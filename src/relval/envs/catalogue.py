@@ -30,7 +30,9 @@ def catalogue() -> list[Family]:
         Family(
             "Gymnasium",
             "by their ids, where observations form a Box, of which images are seen as vectors, and "
-            "actions are discrete or continuous; for example",
+            "actions are discrete or continuous; HalfCheetah-v5 and its like need "
+            '`pip install "relval[mujoco]"`, LunarLander-v3 and its like '
+            '`pip install "gymnasium[box2d]"`; for example',
             ["CartPole-v1", "Acrobot-v1", "LunarLander-v3", "Pendulum-v1", "HalfCheetah-v5"],
         ),
     ]

@@ -72,6 +72,10 @@ def gymnasium_id(name: str) -> str:
     return after
 
 
+class NoPicturesError(RuntimeError):
+    """Says why environments cannot be looked at here."""
+
+
 def make(
     name: str, config: EnvConfig, *, render: bool = False, screens: bool = False
 ) -> VectorEnv[Any, Any, Any]:
@@ -110,7 +114,7 @@ def make(
         known = [*gym.registry, *minatar.names(), *atari.games()]
         raise unknown("environment", name, known, otherwise="`relval envs` lists some")
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
-    with _explained(f"{name} needs"):
+    with _explained(f"{name} needs", drawn=render):
         if render:
             _check_draws(name)
         if gym.spec(name).entry_point == _CARTPOLE and not render:
@@ -128,7 +132,7 @@ def _check_draws(name: str) -> None:
     with gym.make(name) as env:
         modes = env.metadata.get("render_modes", [])
     if "rgb_array" not in modes:
-        raise ValueError(
+        raise NoPicturesError(
             f"{name} draws no pictures: a render mode 'rgb_array' was expected, got {modes}; "
             "`relval eval` plays it without"
         )
@@ -148,7 +152,7 @@ def pictures(
         draw nothing.
     """
     numbers = range(envs.num_envs) if wanted is None else wanted
-    with _explained("pictures need"):
+    with _explained("pictures need", drawn=True):
         if isinstance(envs, SyncVectorEnv):
             return tuple(np.asarray(envs.envs[n].render()) for n in numbers)
         rendered: Any = envs.render()
@@ -156,22 +160,31 @@ def pictures(
 
 
 @contextmanager
-def _explained(who_needs: str) -> Iterator[None]:
+def _explained(who_needs: str, *, drawn: bool) -> Iterator[None]:
     """Lets errors about what this machine lacks say what to do; others are left alone."""
     try:
         yield
     except gym.error.DependencyNotInstalled as error:
-        raise ModuleNotFoundError(f"{who_needs} a package that is missing: {error}") from error
+        kind = NoPicturesError if drawn else ModuleNotFoundError
+        raise kind(f"{who_needs} {_missing(str(error))}") from error
     except Exception as error:
         if not _is_from_opengl(error):
             raise
         chosen = os.environ.get("MUJOCO_GL")
-        raise RuntimeError(
+        raise NoPicturesError(
             f"{who_needs} OpenGL, which does not work here with MUJOCO_GL "
             f"{'unset' if chosen is None else f'= {chosen!r}'}: {error}. Without a screen, set "
             "MUJOCO_GL=egl or MUJOCO_GL=osmesa, and install the system's library for it (libEGL "
             "or libOSMesa)"
         ) from error
+
+
+def _missing(what: str) -> str:
+    """What to install, from Gymnasium's message about what is missing."""
+    for package, extra in (("pygame", "video"), ("mujoco", "mujoco")):
+        if package in what.lower():
+            return f'the package `{package}`: run `pip install "relval[{extra}]"`'
+    return f"a package that is missing: {what}"
 
 
 def _is_from_opengl(error: Exception) -> bool:

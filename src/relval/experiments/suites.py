@@ -9,6 +9,7 @@ from relval.critics.relative import Anchor
 from relval.envs.atari.names import PAPER_GAMES
 from relval.experiments.scores import read_table
 from relval.runs import Config, configure
+from relval.runs.files import label as label
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,6 @@ class Suite:
             total_steps=self.total_steps if total_steps is None else total_steps,
             device=device or self.device,
         )
-
-
-def label(env: str) -> str:
-    """An environment's name, fit to be a folder's."""
-    return env.replace("/", "-")
 
 
 _PAPER = {"target": "n-step", "pairs": "biased", "anchor": "rank"}

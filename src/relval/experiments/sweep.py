@@ -4,8 +4,10 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+from relval import envs
 from relval.experiments import results, tables
 from relval.experiments.launchers import Job, Launcher, Local
 from relval.experiments.overview import Overview, overview
@@ -39,6 +41,7 @@ def sweep(
         _check_settings(job)
     wanted = jobs if only is None else _jobs(only, out)
     missing = [job for job in wanted if not job.finished]
+    _check_environments(missing)
     print(f"{len(wanted)} runs, {len(missing)} of them to do", flush=True)
     failed: dict[str, str] = {}
     results.write_suite(suite, out)
@@ -88,6 +91,12 @@ def _finish(jobs: list[Job], launcher: Launcher, seen: Overview) -> dict[str, st
 
 def _jobs(suite: Suite, out: Path) -> list[Job]:
     return [Job(name, config, out) for name, config in suite.runs().items()]
+
+
+def _check_environments(jobs: list[Job]) -> None:
+    """Refuses to begin where an environment cannot be made, in place of failing run by run."""
+    for config in {job.config.env: job.config for job in jobs}.values():
+        envs.make(config.env, replace(config.envs, num_envs=1, workers=0)).close()
 
 
 def _check_settings(job: Job) -> None:

@@ -77,10 +77,13 @@ def from_yaml(text: str) -> Config:
     tree = yaml.safe_load(text)
     if not isinstance(tree, dict) or "critic" not in tree:
         raise ValueError("a configuration must be a mapping with a section `critic`")
-    critic = dict(tree.pop("critic"))
-    name = critic.pop("name", None)
+    critic = tree.pop("critic")
+    name = critic.pop("name", None) if isinstance(critic, dict) else critic
     if name not in CRITICS:
-        raise ValueError(f"critic.name must be one of {', '.join(CRITICS)}, got {name!r}")
+        raise ValueError(
+            f"critic.name must be one of {', '.join(CRITICS)}, got {name!r}; if it is a critic of "
+            "your own, import the module that registers it first"
+        )
     built = _build(CRITICS[name][0], critic, "critic.")
     config: Config = _build(Config, {**tree, "critic": built}, "")
     return config
@@ -96,16 +99,24 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _build(kind: Any, tree: dict[str, Any], prefix: str) -> Any:
+def _build(kind: Any, tree: Any, prefix: str) -> Any:
     """An instance of a dataclass from a mapping, nested ones included."""
+    if not isinstance(tree, dict):
+        raise ValueError(f"{prefix[:-1]} must be a mapping of settings to values, got {tree!r}")
     hints = typing.get_type_hints(kind)
     check_settings(tree, hints, prefix)
+    for item in dataclasses.fields(kind):
+        needed = item.default is item.default_factory is dataclasses.MISSING
+        if needed and item.name not in tree:
+            raise ValueError(f"the setting {prefix}{item.name} is missing")
     values = {}
     for key, value in tree.items():
         hint = hints[key]
-        if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        if dataclasses.is_dataclass(hint) and not dataclasses.is_dataclass(value):
             values[key] = _build(hint, value, f"{prefix}{key}.")
-        elif typing.get_origin(hint) is tuple and isinstance(value, list):
+        elif typing.get_origin(hint) is tuple:
+            if not isinstance(value, list):
+                raise ValueError(f"{prefix}{key} must be a list, got {value!r}")
             values[key] = tuple(value)
         elif _is_float(hint) and isinstance(value, int | str) and not isinstance(value, bool):
             values[key] = _as_float(value)

@@ -10,6 +10,11 @@ METRICS, EPISODES = "metrics.csv", "episodes.csv"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 
 
+def label(env: str) -> str:
+    """An environment's name, fit to be a folder's."""
+    return env.replace("/", "-").replace(":", "-")
+
+
 def is_begun(folder: Path) -> bool:
     """Whether there is a run in the folder."""
     return (folder / CONFIG).exists()

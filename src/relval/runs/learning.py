@@ -41,7 +41,7 @@ def _threads_left_as_found() -> Iterator[None]:
 
 def default_folder(config: Config) -> Path:
     """Where a run goes that was not told where."""
-    env = config.env.replace("/", "-").lower()
+    env = files.label(config.env).lower()
     return Path("runs") / f"{env}-{critic_name(config.critic)}-{config.seed}"
 
 
@@ -175,7 +175,8 @@ def _check_empty(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(
             f"{folder} holds something already, and nothing is overwritten: go on with it by "
-            f"`relval train --resume {folder}`, or choose another --out"
+            f"`relval train --resume {folder}` (in Python, relval.resume({str(folder)!r})), or "
+            "choose another folder with --out (in Python, `out`)"
         )
 
 

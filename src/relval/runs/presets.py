@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from inspect import signature
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -70,6 +71,7 @@ _ATARI_NETWORK = NetworkConfig(shared=True)  # Sec. 5.1
 _ATARI_ENVS = EnvConfig(num_envs=8)
 _ATARI_STEPS = 10_000_000  # Sec. 6: 40M frames
 
+# All that relval brings; others, which users register, are taken with their own defaults.
 _SMALL_CRITICS: dict[str, CriticConfig] = {
     "absolute": AbsoluteConfig(),
     "relative": RelativeConfig(),
@@ -260,7 +262,8 @@ def configure(
     Args:
       env: `Pong`, `MinAtar/Breakout` and the like, any Gymnasium id, or `module:Id-v0` for one that
         a module registers.
-      critic: absolute, relative, discounted or dae.
+      critic: absolute, relative, discounted or dae, or one of your own that is registered, with
+        its configuration's defaults.
       preset: A name from `PRESETS`; by default the one that suits the environment.
       seed: Of everything random in the run.
       total_steps: Environment steps; by default the preset's.
@@ -271,17 +274,23 @@ def configure(
       preferences: Changes to how rewards are learned from comparisons; by default they are not.
       **others: Other fields of `Config`.
     """
+    if not isinstance(env, str):
+        raise TypeError(
+            "an environment is named, as 'CartPole-v1' or 'my_module:MyEnv-v0', so that the run "
+            f"can make more of it, got {env!r}"
+        )
     check_name("critic", critic, CRITICS)
     name = preset or preset_for(env)
     check_name("preset", name, PRESETS)
     chosen = PRESETS[name]
-    if critic not in chosen.critics:
+    if critic in _SMALL_CRITICS and critic not in chosen.critics:
         raise ValueError(
             f"the preset {name!r} is for the critics {', '.join(chosen.critics)}, not for "
             f"{critic!r}; leave the preset out, or choose another"
         )
     own = chosen.changes.get(critic, {})
-    _check_others(others, chosen.critics[critic])
+    told = chosen.critics[critic] if critic in chosen.critics else CRITICS[critic][0]()
+    _check_others(others, told)
 
     def section(name: str, original: Section, changes: dict[str, Any] | None) -> Section:
         return _changed(name, _changed(name, original, own.get(name, {})), changes or {})
@@ -289,7 +298,7 @@ def configure(
     env, settled = settle(env, section("envs", chosen.envs, envs))
     return Config(
         env=env,
-        critic=section("critic", chosen.critics[critic], critic_options),
+        critic=section("critic", told, critic_options),
         preset=name,
         seed=seed,
         total_steps=chosen.total_steps if total_steps is None else total_steps,
@@ -302,7 +311,7 @@ def configure(
 
 
 def _check_others(others: Iterable[str], critic: CriticConfig) -> None:
-    """Refuses settings that the configuration has not, with the section that has them."""
+    """Refuses what `configure` does not take, with the section that has it, if one has."""
     sections: dict[str, Any] = {
         "ppo": PPOConfig,
         "critic_options": critic,
@@ -316,7 +325,10 @@ def _check_others(others: Iterable[str], critic: CriticConfig) -> None:
                 raise ValueError(
                     f"{name} is a setting of {section}: pass {section}={{{name!r}: ...}}"
                 )
-    check_settings(others, [item.name for item in fields(Config)], "")
+    taken = [*signature(configure).parameters][:-1]  # the last is `others`
+    known = dict.fromkeys([*taken, *(item.name for item in fields(Config))])
+    for name in others:
+        check_name("argument of configure", name, known)
 
 
 def _changed(section: str, original: Section, changes: dict[str, Any]) -> Section:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ class Policy:
           observation: One observation, or a batch `[B, ...]`.
           deterministic: The likeliest action, or else one drawn from the policy.
         """
+        if isinstance(observation, tuple) and any(isinstance(x, dict) for x in observation):
+            raise TypeError(
+                "an observation was expected, got all that `reset` or `step` returns: pass the "
+                "first of it"
+            )
         single = np.shape(observation) == self.shape
         batch = np.asarray(observation)[None] if single else np.asarray(observation)
         if batch.shape[1:] != self.shape:
@@ -89,7 +95,12 @@ class Run:
             raise FileNotFoundError(
                 f"{self.folder} has not finished; go on with `relval train --resume {self.folder}`"
             )
-        return _read_json(self.folder / files.SUMMARY)
+        try:
+            return _read_json(self.folder / files.SUMMARY)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; remove it, and `relval train --resume {self.folder}` writes it anew"
+            ) from error
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -100,9 +111,14 @@ class Run:
     def policy(self) -> Policy:
         """The policy of the newest checkpoint."""
         newest = checkpoints.load_newest(self.folder / files.CHECKPOINTS)
+        if newest is None and self.finished:
+            raise FileNotFoundError(
+                f"no checkpoint of {self.folder} can be read, and the run has finished: train "
+                "again, in another folder"
+            )
         if newest is None:
             raise FileNotFoundError(
-                f"{self.folder} has no checkpoint yet; go on with "
+                f"{self.folder} has no checkpoint that can be read; go on with "
                 f"`relval train --resume {self.folder}`"
             )
         made = envs.make(self.config.env, replace(self.config.envs, num_envs=1, workers=0))
@@ -122,6 +138,8 @@ def load(folder: str | Path) -> Run:
     Args:
       folder: As `train` or `relval train` made it.
     """
+    if not isinstance(folder, str | PathLike):
+        raise TypeError(f"a run's folder was expected, got a {type(folder).__name__}")
     folder = Path(folder)
     path = folder / files.CONFIG
     if not path.exists():
@@ -138,5 +156,8 @@ def opened(run: Run | str | Path) -> Run:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
     return content

@@ -21,6 +21,7 @@ from relval.envs import Episode
 from relval.optimizer import Compiler, as_it_is, make_optimizer, set_rate
 from relval.ppo import Agent, Collected, Collector, fetch, learn
 from relval.preferences import Comparisons, Preferences
+from relval.runs import files
 from relval.runs.checkpoint import Checkpoint
 from relval.runs.config import Config
 
@@ -305,7 +306,13 @@ def make_normaliser(config: Config, shape: tuple[int, ...]) -> envs.Normaliser:
 
 def restore_agent(agent: Agent, checkpoint: Checkpoint) -> None:
     """Loads the parameters of a checkpoint."""
-    agent.load_state_dict(_under("agent", checkpoint.tensors))
+    try:
+        agent.load_state_dict(_under("agent", checkpoint.tensors))
+    except RuntimeError as error:
+        raise ValueError(
+            f"the checkpoint is not of the network that {files.CONFIG} describes; if that was "
+            f"changed, change it back: {error}"
+        ) from error
 
 
 def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

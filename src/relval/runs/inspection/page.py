@@ -20,7 +20,8 @@ def render(run: Run, recording: Recording) -> str:
     """The page about what an agent played."""
     name = run.config.env
     title = f"<h1>{escape(name)}</h1>"
-    sections = [title, _about(run), _facts(run, recording), _PLAYED, _DIFFERENCES, _RANKING]
+    top = [title, _about(run), _facts(run, recording), _unseen(recording)]
+    sections = [*top, _PLAYED, _DIFFERENCES, _RANKING]
     return page(f"{name}: what the critic sees", sections, _data(recording), package=__package__)
 
 
@@ -45,6 +46,12 @@ def _facts(run: Run, recording: Recording) -> str:
             label: f"{fmean(scores) if scores else recording.points:,.1f}",
         }
     )
+
+
+def _unseen(recording: Recording) -> str:
+    """Why there are no pictures, where there are none."""
+    reason = recording.unseen
+    return reason and f'<p id="unseen" class="quiet">Without pictures: {escape(reason)}.</p>'
 
 
 _PLAYED = """
@@ -96,7 +103,7 @@ def _data(recording: Recording) -> dict[str, Any]:
     traj, shown = recording.rollout.traj, recording.shown
     ends = traj.terminated[:, 0].int() + 2 * traj.truncated[:, 0].int()
     return {
-        "frames": [_picture(recording.frames[number]) for number in shown.tolist()],
+        "frames": [_picture(recording, number) for number in shown.tolist()],
         "speed": recording.speed,
         "actions": recording.actions,
         "rewards": _numbers(traj.rewards[:, 0]),
@@ -131,14 +138,15 @@ def _start(recording: Recording, alike: list[int]) -> dict[str, Any]:
     games = recording.rollout.traj.envs
     return {
         "value": _exact(float(recording.values["anchored"][alike[0]])),
-        "frame": _picture(recording.frames[alike[0]]),
+        "frame": _picture(recording, alike[0]),
         "times": len(alike),
         "steps": [number // games for number in alike if number % games == 0],
     }
 
 
-def _picture(webp: bytes) -> str:
-    return base64.b64encode(webp).decode()
+def _picture(recording: Recording, number: int) -> str:
+    """Of a state; nothing where there are no pictures."""
+    return base64.b64encode(recording.frames.get(number, b"")).decode()
 
 
 def _numbers(tensor: Tensor) -> list[float]:

@@ -1,7 +1,7 @@
 """A game that a trained agent played, and what its critic makes of every state of it."""
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +36,10 @@ class Recording:
     rollout: Collected
     critic: Critic[Any]
     frames: dict[int, bytes]
-    """Pictures (WebP) of the first game's states, and of the start states of all games."""
+    """Pictures (WebP) of the first game's states, and of the start states of all games; none where
+    they cannot be drawn."""
+    unseen: str
+    """Why there are no pictures; nothing where there are."""
     points: float
     """What the first game gave, before any clipping or scaling."""
     speed: int
@@ -89,7 +92,7 @@ class Recording:
         order = self.values["anchored"][starts].argsort(descending=True, stable=True)
         alike: dict[tuple[float, bytes], list[int]] = {}
         for number in starts[order].tolist():
-            looks = short(float(self.values["anchored"][number])), self.frames[number]
+            looks = short(float(self.values["anchored"][number])), self.frames.get(number, b"")
             alike.setdefault(looks, []).append(number)
         return list(alike.values())
 
@@ -108,8 +111,8 @@ def play(run: Run, *, steps: int, seed: int) -> Recording:
         )
     check_value("seed", Natural, seed)
     policy = run.policy
-    made = make_to_see(run, GAMES)
-    filmed = _Filmed(made)
+    made, unseen = _made(run)
+    filmed = _Filmed(made, unseen)
     try:
         collector = Collector(filmed, envs.Settled(policy.normaliser), seed=seed)
         generator = torch.Generator().manual_seed(seed)
@@ -120,12 +123,21 @@ def play(run: Run, *, steps: int, seed: int) -> Recording:
         rollout,
         policy.agent.critic,
         filmed.frames,
+        filmed.unseen,
         filmed.points,
         made.metadata.get("render_fps", 30),
         _in_words(policy.agent, made, rollout)[::GAMES],
         run.config.ppo.gamma,
         run.config.ppo.lam,
     )
+
+
+def _made(run: Run) -> tuple[VectorEnv[Any, Any, Any], str]:
+    """Environments that can be looked at, or else others, and why they cannot."""
+    try:
+        return make_to_see(run, GAMES), ""
+    except envs.NoPicturesError as error:
+        return envs.make(run.config.env, replace(run.config.envs, num_envs=GAMES)), str(error)
 
 
 def _in_words(agent: Agent, made: VectorEnv[Any, Any, Any], rollout: Collected) -> list[str]:
@@ -138,10 +150,14 @@ def _in_words(agent: Agent, made: VectorEnv[Any, Any, Any], rollout: Collected) 
 
 
 class _Filmed(VectorEnv[Any, Any, Any]):
-    """Keeps pictures: of the first environment always, of the others when an episode begins."""
+    """Keeps pictures: of the first environment always, of the others when an episode begins.
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    Where there are none to be had, `unseen` says why.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], unseen: str) -> None:
         self.env, self.num_envs, self.metadata = env, env.num_envs, env.metadata
+        self.unseen = unseen
         self.frames: dict[int, bytes] = {}
         self.points = 0.0
         self._row = 0
@@ -163,8 +179,15 @@ class _Filmed(VectorEnv[Any, Any, Any]):
         return stepped
 
     def _film(self, begun: np.ndarray) -> None:
+        if self.unseen:
+            return
         wanted = sorted({0, *begun.nonzero()[0].tolist()})
-        for n, picture in zip(wanted, envs.pictures(self.env, wanted), strict=True):
+        try:
+            pictures = envs.pictures(self.env, wanted)
+        except envs.NoPicturesError as error:
+            self.frames, self.unseen = {}, str(error)
+            return
+        for n, picture in zip(wanted, pictures, strict=True):
             self.frames[self._row * self.num_envs + n] = _compressed(picture)
         self._row += 1
 
