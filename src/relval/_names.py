@@ -1,4 +1,4 @@
-"""Names that users type."""
+"""Names that users type, and packages that they lack."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,6 +8,24 @@ def check_name(what: str, name: str, known: Iterable[str]) -> None:
     """Refuses a name that is not known, with the nearest that is."""
     known = list(known)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-        raise ValueError(f"there is no {what} {name!r}; {hint}")
+        raise unknown(what, name, known, otherwise=f"choose from {', '.join(known)}")
+
+
+def unknown(what: str, name: str, known: Iterable[str], *, otherwise: str) -> ValueError:
+    """The error for a name that is not known, with the nearest that is, in whatever case.
+
+    Args:
+      what: A name's kind.
+      name: What was typed.
+      known: The names that there are.
+      otherwise: What to say if none of them is near.
+    """
+    in_lower_case = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), in_lower_case, n=1)
+    hint = f"did you mean {in_lower_case[near[0]]}?" if near else otherwise
+    return ValueError(f"there is no {what} {name!r}; {hint}")
+
+
+def not_installed(what: str, extra: str) -> str:
+    """That a package is missing, and the command that installs it with an extra of relval's."""
+    return f'{what} is not installed: run `pip install "relval[{extra}]"`'

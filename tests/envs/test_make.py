@@ -66,6 +66,8 @@ def test_minatar_is_made_as_configured() -> None:
         ("Breakot", "Breakout"),
         ("MinAtar/Breakot", "did you mean MinAtar/Breakout?"),
         ("MinAtar-Breakout", "MinAtar/Breakout"),
+        ("CARTPOLE-V1", "did you mean CartPole-v1?"),
+        ("brekout", "did you mean Breakout?"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(wrong: str, hint: str) -> None:
@@ -75,7 +77,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(wrong: str, hint: str) -> N
 
 
 def test_a_name_like_no_other_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"there is no environment '\?{30}'$"):
+    with pytest.raises(ValueError, match=r"no environment '\?{30}'; `relval envs` lists"):
         envs.make(30 * "?", EnvConfig())
 
 

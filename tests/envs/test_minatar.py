@@ -1,4 +1,5 @@
 import json
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -185,6 +186,14 @@ def test_capturing_changes_nothing(name: str) -> None:
             envs.capture()
         played.append(play(envs, 100))
     assert_same(*played)
+
+
+def test_a_missing_package_names_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "minatar.environments.breakout", None)
+    with pytest.raises(ModuleNotFoundError, match=r"`pip install \"relval\[minatar\]\"`"):
+        make("Breakout")
 
 
 def test_games_are_found_by_name() -> None:

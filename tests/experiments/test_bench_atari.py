@@ -29,7 +29,7 @@ def test_the_benchmark_prints_speeds_and_does_without_a_peer(
         for speed, of_raw in rows:
             assert int(speed.replace(",", "")) > 0
             assert float(of_raw) > 0 if name != RAW else of_raw == "1.00"
-    assert len(re.findall(f"  {ENVPOOL} +not installed: install relval", printed)) == 3
+    assert len(re.findall(rf"  {ENVPOOL} is not installed: run .*relval\[bench\]", printed)) == 3
     assert printed.count("at least 1.35x EnvPool: not known") == 2
     assert re.search(rf"at least 0.9x {RAW}: (holds|DOES NOT HOLD) \(Pong", printed)
     assert re.search(rf"  {STACKS} +[\d,]+ +[\d,]+ +\d+%\n", printed)

@@ -285,7 +285,7 @@ def test_nodes_hold_as_many_runs_as_their_scarcest_resource_allows() -> None:
 
 def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"Ray is not installed.*pip install 'relval\[ray\]'"):
+    with pytest.raises(ImportError, match=r"Ray is not installed.*pip install \"relval\[ray\]"):
         Ray()
 
 

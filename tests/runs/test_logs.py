@@ -71,6 +71,6 @@ def test_a_missing_tracker_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="extra `wandb`"):
+    with pytest.raises(ModuleNotFoundError, match=r"`pip install \"relval\[wandb\]\"`"):
         train(configure("CartPole-v1", total_steps=1_000), tmp_path / "run", wandb=True)
     assert not (tmp_path / "run").exists()

@@ -3,6 +3,7 @@
 import importlib.util
 from dataclasses import dataclass
 
+from relval._names import not_installed
 from relval.envs import atari, minatar
 
 
@@ -38,5 +39,4 @@ def catalogue() -> list[Family]:
 def _needs(package: str) -> str:
     if importlib.util.find_spec(package) is not None:
         return ""
-    extra = {"ale_py": "atari"}.get(package, package)
-    return f"; not installed: install relval with the extra `{extra}`"
+    return f"; {not_installed(package, {'ale_py': 'atari'}.get(package, package))}"

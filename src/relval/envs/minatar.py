@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from relval._names import check_name
+from relval._names import check_name, not_installed
 from relval.envs import random_state
 
 PREFIX = "MinAtar/"
@@ -53,9 +53,7 @@ class MinAtarVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         try:
             module = importlib.import_module(f"minatar.environments.{game}")
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "MinAtar needs the package `minatar`: install relval with the extra `minatar`"
-            ) from error
+            raise ModuleNotFoundError(not_installed("MinAtar", "minatar")) from error
         self.games = [module.Env(ramping=ramping) for _ in range(num_envs)]
         self.num_envs = num_envs
         self.render_mode = render_mode

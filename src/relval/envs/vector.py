@@ -1,6 +1,5 @@
 """Vector environments from names, and their states for checkpoints."""
 
-import difflib
 import importlib
 import os
 import traceback
@@ -15,6 +14,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from relval._bounds import Count, Natural, Share
+from relval._names import unknown
 from relval.envs import atari, minatar
 from relval.envs.atari import AtariPool
 from relval.envs.random_state import capture as _capture_generator
@@ -108,9 +108,7 @@ def make(
     name = gymnasium_id(name)
     if name not in gym.registry:
         known = [*gym.registry, *minatar.names(), *atari.games()]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(f"there is no environment {name!r}{hint}")
+        raise unknown("environment", name, known, otherwise="`relval envs` lists some")
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     with _explained(f"{name} needs"):
         if render:

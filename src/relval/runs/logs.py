@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from relval._names import not_installed
+
 
 class CsvLog:
     """Rows under the header of the first one, cut back when a run resumes from before them."""
@@ -85,9 +87,7 @@ class TensorBoard:
 def require_wandb() -> None:
     """Refuses to go on without the package, before anything is written."""
     if importlib.util.find_spec("wandb") is None:
-        raise ModuleNotFoundError(
-            "--wandb needs the package `wandb`: install relval with the extra `wandb`"
-        )
+        raise ModuleNotFoundError(not_installed("wandb", "wandb"))
 
 
 class WeightsAndBiases:

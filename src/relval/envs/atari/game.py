@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relval._names import not_installed
 from relval.envs import random_state
 from relval.envs.atari.names import rom
 from relval.envs.atari.screens import IDENTITY, NTSC, WIDTH
@@ -308,9 +309,7 @@ def _insert(game: str, rules: Rules) -> "ALEInterface":
     try:
         from ale_py import ALEInterface, LoggerMode, roms
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Atari needs the package `ale-py`: install relval with the extra `atari`"
-        ) from error
+        raise ModuleNotFoundError(not_installed("ale-py", "atari")) from error
     ALEInterface.setLoggerMode(LoggerMode.Error)
     ale = ALEInterface()
     # Sticky actions are drawn here, so that the console has nothing random in it.

@@ -1,7 +1,8 @@
 """The games, and the names they go by."""
 
-import difflib
 from functools import cache
+
+from relval._names import unknown
 
 PAPER_GAMES = (
     "Alien",
@@ -75,16 +76,10 @@ def find(name: str) -> str | None:
 
 
 def game(name: str) -> str:
-    """The game that a name means; an unknown name is an error with the nearest known ones."""
+    """The game that a name means; an unknown name is an error with the nearest known one."""
     found = find(name)
     if found is None:
-        keys = {_key(known): known for known in games()}
-        near = difflib.get_close_matches(_key(name), keys, n=3)
-        hint = " or ".join(keys[key] for key in near)
-        raise ValueError(
-            f"there is no Atari game {name!r}; "
-            + (f"did you mean {hint}?" if hint else "`relval envs` lists them all")
-        )
+        raise unknown("Atari game", name, games(), otherwise="`relval envs` lists them all")
     return found
 
 

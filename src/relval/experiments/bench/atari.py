@@ -25,6 +25,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from relval._machine import cores
+from relval._names import not_installed
 from relval.envs.atari import AtariPool, names
 from relval.envs.atari.game import SKIP, Rules, inspect
 from relval.runs.provenance import processor
@@ -105,7 +106,7 @@ def neighbours(game: str = GAMES[0], seconds: float = 1.5, repeats: int = 5) -> 
             speed, slowed = (statistics.median(speeds[name]) for speeds in (alone, beside))
             print(f"  {name:<50}{speed:>12,.0f}{slowed:>14,.0f}{left:>20}")
         else:
-            print(_not_installed(name))
+            print(f"  {not_installed(name, 'bench')}")
     print(f"  AtariPool's workers, a second after the last step: {_idle_use(game)}")
 
 
@@ -442,15 +443,11 @@ def _print_rows(game: str, speeds: Speeds) -> None:
             of_envpool, of_raw = (_share(name, other, speeds) for other in (ENVPOOL, RAW))
             print(f"  {name:<50}{speed:>12}{of_envpool:>14}{of_raw:>20}", flush=True)
         else:
-            print(_not_installed(name))
+            print(f"  {not_installed(name, 'bench')}")
 
 
 def _share(name: str, other: str, speeds: Speeds) -> str:
     return f"{_ratio(speeds[name], speeds[other]):.2f}x" if other in speeds else "-"
-
-
-def _not_installed(name: str) -> str:
-    return f"  {name:<50}not installed: install relval with the extra bench"
 
 
 def _verdict(bar: Bar, speeds: dict[str, Speeds]) -> str:

@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from relval._names import not_installed
 from relval.envs.minatar import MinAtarVectorEnv
 from relval.experiments.bench.atari import make_envpool
 from relval.experiments.bench.plain import PlainLoop
@@ -130,9 +131,7 @@ def _stable_baselines(env: str) -> Measure:
             VecTransposeImage,
         )
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "this benchmark needs Stable-Baselines3: install relval with the extra `bench`"
-        ) from error
+        raise ModuleNotFoundError(not_installed("Stable-Baselines3", "bench")) from error
 
     class SameEncoder(BaseFeaturesExtractor):
         """The encoder that relval uses for images."""

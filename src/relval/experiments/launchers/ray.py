@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from relval._machine import cores
+from relval._names import not_installed
 from relval.experiments.launchers.jobs import Job, Outcome, Outcomes, attempt
 
 _GLANCE = 0.5
@@ -37,7 +38,7 @@ class Ray:
 
     def __init__(self, address: str | None = None, *, cpus: float = 1, gpus: float = 0) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise ModuleNotFoundError("Ray is not installed: run `pip install 'relval[ray]'`")
+            raise ModuleNotFoundError(not_installed("Ray", "ray"))
         if cpus <= 0 or gpus < 0:
             raise ValueError(f"a run needs some of a core, and has {cpus} cores and {gpus} GPUs")
         self.address = address
