@@ -1,4 +1,4 @@
-"""Names that users type."""
+"""Names that users type, and packages that they lack."""
 
 import difflib
 from collections.abc import Iterable
