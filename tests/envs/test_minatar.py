@@ -215,3 +215,14 @@ def test_a_game_is_drawn(name: str) -> None:
     assert all(picture.shape == (240, 240, 3) for picture in pictures)
     assert all(picture.dtype == np.uint8 for picture in pictures)
     assert len(np.unique(pictures[0].reshape(-1, 3), axis=0)) > 1
+
+
+def test_a_ball_is_seen_among_bricks() -> None:
+    envs = make("Breakout", 1, render_mode="rgb_array")
+    envs.reset(seed=1)
+    env = envs.games[0]
+    env.ball_y, env.ball_x = 2, 4
+    assert env.brick_map[2, 4]
+    (picture,) = envs.render()
+    kinds = {tuple(picture[24 * y, 24 * x]) for y, x in [(2, 4), (2, 5), (0, 0), (9, env.pos)]}
+    assert len(kinds) == 4
