@@ -137,10 +137,10 @@ class MinAtarVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 def _topmost(planes: np.ndarray) -> np.ndarray:
     """The channel seen in each cell, from 1, or 0: what fills fewer cells is in front.
 
-    So a ball is seen among bricks.
+    So a ball is seen among bricks; of equals the first, which is the thing, not its trail.
     """
     seen = np.zeros(planes.shape[1:], dtype=np.int64)
-    for channel in np.argsort(-planes.sum((1, 2), dtype=np.int64), kind="stable"):
+    for channel in np.argsort(planes.sum((1, 2)), kind="stable")[::-1]:
         seen[planes[channel] == 1] = channel + 1
     return seen
 
