@@ -689,3 +689,17 @@ def test_a_finger_points_too(inspected: Path, page: Page) -> None:
     page("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
     assert text_of(page, "first-name").startswith(f"i = {(STEPS + 1) // 4},")
     assert text_of(page, "second-name").startswith(f"j = {3 * (STEPS + 1) // 4},")
+
+
+def test_a_swipe_scrolls_and_keeps_the_pair(inspected: Path, page: Page) -> None:
+    page.show(390, 844, phone=True)
+    page.open(inspected)
+    left, top, width, height = box_of(page, "#matrix image")
+    kept, scrolled = text_of(page, "difference"), page.run("scrollY")
+    for k in range(10):
+        touch = [{"x": left + 0.5 * width, "y": top + 0.3 * height + 15 * k}]
+        kind = "touchMove" if k else "touchStart"
+        page("Input.dispatchTouchEvent", type=kind, touchPoints=touch)
+    page("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    assert page.run("new Promise(requestAnimationFrame).then(() => scrollY)") < scrolled
+    assert text_of(page, "difference") == kept
