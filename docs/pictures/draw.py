@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from relval.experiments.figures import COLOURS, figure, to_svg
+from relval.experiments.figures import COLOURS, figure, styles, to_svg_file
+from relval.experiments.report import Study, learning_curves
 from relval.experiments.results import read
 from relval.experiments.tables import compare
 
@@ -34,7 +35,7 @@ def relative_values() -> str:
         matrix.set_xlabel("state j")
         matrix.set_ylabel("state i")
         fig.colorbar(picture, ax=matrix, shrink=0.8)
-    return to_svg(fig, "Three curves of values, and one matrix of differences")
+    return to_svg_file(fig, "Three curves of values, and one matrix of differences")
 
 
 def gauge() -> str:
@@ -45,9 +46,9 @@ def gauge() -> str:
     with figure(7.2, 3.2) as fig:
         panels = fig.subplots(1, len(ENDLESS))
         for axes, game in zip(panels, ENDLESS, strict=True):
-            for place, name in enumerate(names):
+            for name, style in styles(names).items():
                 cells = [table.cells[game, f"{name}+{constant}"] for constant in constants]
-                colour = (*COLOURS, "#888888")[place]
+                colour = COLOURS[style.colour]
                 axes.plot([cell.mean for cell in cells], color=colour, label=name)
                 for x, cell in enumerate(cells):
                     axes.plot([x] * cell.runs, cell.scores, ".", color=colour, markersize=4)
@@ -57,10 +58,16 @@ def gauge() -> str:
         panels[0].set_ylabel("score")
         entries = panels[0].get_legend_handles_labels()
         fig.legend(*entries, loc="outside upper center", ncols=len(names))
-    return to_svg(fig, "Scores of six critics by the constant that was added to all values")
+    return to_svg_file(fig, "Scores of six critics by the constant that was added to all values")
+
+
+def minatar() -> str:
+    """Learning curves of the suite `minatar`."""
+    fig = learning_curves(Study(read(RESULTS / "minatar")))
+    return to_svg_file(fig, "Learning curves of four critics on five MinAtar games")
 
 
 if __name__ == "__main__":
-    for name, draw in {"relative-values": relative_values, "gauge": gauge}.items():
-        svg = draw().replace("currentColor", "#777777")
-        (FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")
+    for draw in (relative_values, gauge, minatar):
+        path = FOLDER / f"{draw.__name__.replace('_', '-')}.svg"
+        path.write_text(draw(), encoding="utf-8")

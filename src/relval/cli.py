@@ -235,7 +235,7 @@ def suite(
     chosen = suite(name)
     console.print(f"[bold]{name}[/bold]: {chosen.summary}")
     if chosen.cites:
-        console.print(f"reproduces of the paper: {chosen.cites}")
+        console.print(f"in the paper: {chosen.cites}")
     console.print(f"{len(chosen.envs)} environments: {', '.join(chosen.envs)}")
     for variant in chosen.variants:
         changes = variant.options | variant.ppo | variant.env_options | variant.preferences

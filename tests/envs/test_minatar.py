@@ -224,3 +224,17 @@ def test_a_game_is_drawn(name: str) -> None:
     assert all(picture.shape == (240, 240, 3) for picture in pictures)
     assert all(picture.dtype == np.uint8 for picture in pictures)
     assert len(np.unique(pictures[0].reshape(-1, 3), axis=0)) > 1
+
+
+def test_a_ball_is_seen_among_bricks() -> None:
+    envs = make("Breakout", 1, render_mode="rgb_array")
+    envs.reset(seed=1)
+    env = envs.games[0]
+    (at_the_start,) = envs.render()
+    ball = at_the_start[24 * env.ball_y, 24 * env.ball_x]
+    env.ball_y, env.ball_x = 2, 4
+    assert env.brick_map[2, 4]
+    (picture,) = envs.render()
+    np.testing.assert_array_equal(picture[2 * 24, 4 * 24], ball)
+    kinds = [(2, 4), (2, 5), (env.last_y, env.last_x), (0, 0), (9, env.pos)]
+    assert len({tuple(picture[24 * y, 24 * x]) for y, x in kinds}) == 5

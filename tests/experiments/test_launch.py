@@ -18,7 +18,7 @@ import torch
 from relval import cli
 from relval.experiments.launchers import Job, Local
 from relval.experiments.launchers.jobs import attempt
-from relval.experiments.overview import progress
+from relval.experiments.overview import last_logged
 from relval.experiments.suites import ABSOLUTE, RELATIVE, Suite
 from relval.experiments.sweep import sweep
 from relval.runs import Config
@@ -285,14 +285,14 @@ def test_a_run_that_another_process_is_at_is_left_alone(tmp_path: Path) -> None:
 
 def test_progress_is_the_last_whole_row(tmp_path: Path) -> None:
     job = Job("CartPole-v1/absolute/1", next(iter(TWO.runs().values())), tmp_path)
-    assert progress(job) is None
+    assert last_logged(job) is None
     job.folder.mkdir(parents=True)
     log = job.folder / "metrics.csv"
     log.write_text("step,score,episodes,steps_per_second\n", encoding="utf-8")
-    assert progress(job) is None
+    assert last_logged(job) is None
     with log.open("a", encoding="utf-8") as file:
         file.writelines(f"{step},1.5,3,{2 * step}\n" for step in range(1000))
         file.write("1000,2.")
-    seen = progress(job)
+    seen = last_logged(job)
     assert seen is not None
     assert (seen.step, seen.score, seen.steps_per_second) == (999, 1.5, 1998)

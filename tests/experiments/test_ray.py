@@ -18,7 +18,7 @@ import ray
 
 from relval.experiments.launchers import Job, Ray
 from relval.experiments.launchers.ray import _slots
-from relval.experiments.overview import progress
+from relval.experiments.overview import last_logged
 from relval.experiments.sweep import sweep
 from tests.experiments.test_launch import FOUR, ROOT, TWO, assert_same_results, events, journal
 from tests.runs.helpers import available
@@ -218,7 +218,7 @@ def test_whoever_stops_waiting_stops_the_runs_which_save_themselves(
     launcher = Ray(cluster.address)
     outcomes = launcher.run([begun, queued])
     latest = time.monotonic() + 60
-    while progress(begun) is None:
+    while last_logged(begun) is None:
         assert next(outcomes) is None
         assert time.monotonic() < latest, "nothing happens"
     assert launcher.running == [begun]
@@ -251,7 +251,7 @@ def test_ctrl_c_saves_the_runs_and_ends_a_cluster_of_ones_own(tmp_path: Path) ->
         start_new_session=True,
     )
     try:
-        wait_until(lambda: progress(job) is not None or process.poll() is not None)
+        wait_until(lambda: last_logged(job) is not None or process.poll() is not None)
         os.killpg(process.pid, signal.SIGINT)
         told, _ = process.communicate(timeout=60)
     finally:

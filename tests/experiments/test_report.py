@@ -10,7 +10,9 @@ from urllib.parse import unquote
 import pytest
 
 from relval import cli
+from relval.experiments.figures import styles
 from relval.experiments.report import draw, report, report_paper, study
+from relval.experiments.suites import ABSOLUTE, RELATIVE, Variant
 from tests.browser import Page, browser
 from tests.experiments.studies import GAMES, SUITE, made_up, store
 
@@ -63,7 +65,7 @@ def test_a_report_can_be_read_and_worked_with(half: Path, page: Page) -> None:
         ["3", "seeds"],
         ["1,000", "steps a run"],
     ]
-    assert "the higher one on 2 of 2 games" in page.run("document.body.innerText")
+    assert "do not tell relative, dae from absolute" in page.run("document.body.innerText")
     assert "Inside the critics" in page.run("document.body.innerText")
 
     head, *rows, wins = table_of(page)
@@ -112,6 +114,96 @@ def test_a_curve_is_read_by_pointing_and_zoomed_by_dragging(half: Path, page: Pa
     page.run(f"{figure}.querySelector('.reset').click()")
     assert page.run(ticks) == whole
     assert page.complaints == []
+
+
+def boxes_of(page: Page, selector: str) -> list[dict[str, float]]:
+    boxes: list[dict[str, float]] = page.run(
+        f"[...document.querySelectorAll('{selector}')].map(e => e.getBoundingClientRect().toJSON())"
+    )
+    return boxes
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A report about twelve variants, with two runs of each on a game."""
+    others = [Variant(f"a-variant-{letter}", "relative") for letter in "abcdefghij"]
+    suite = replace(SUITE, variants=(ABSOLUTE, *others, RELATIVE), seeds=(1, 2))
+    path = tmp_path / "many.html"
+    report(store(made_up(replace(suite, cites="Table 1")), tmp_path / "many"), path)
+    return path
+
+
+def test_variants_are_told_apart_and_two_of_them_look_the_same_everywhere() -> None:
+    names = [f"variant {place}" for place in range(20)]
+    looks = styles(["absolute", *names, "relative"])
+    assert len(set(looks.values())) == 22
+    for name in ("absolute", "relative"):
+        assert looks[name] == styles([name])[name]
+        assert all(looks[name].colour != looks[other].colour for other in names)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_many_variants_can_be_read(width: int, many: Path, page: Page) -> None:
+    page.show(width, 900, phone=width < 400)
+    page.open(many)
+    told = page.run("[...document.querySelectorAll('main > ul li')].map(li => li.innerText)")
+    (sentence,) = [each for each in told if "tell" in each]
+    assert sentence.endswith("a-variant-j, relative from absolute yet.")
+    assert "In the paper: Table 1." in page.run("document.body.innerText")
+
+    lines = page.run(
+        "[...document.querySelectorAll('#legend .sample line')]"
+        ".map(line => line.getAttribute('stroke') + line.getAttribute('stroke-dasharray'))"
+    )
+    assert len(set(lines)) == 12
+    assert (lines[0], lines[-1]) == ("var(--c0)", "var(--c1)")
+    hollow = page.run(
+        "[...document.querySelectorAll('figure[data-chart=\"aggregate IQM\"] circle')]"
+        ".filter(dot => dot.getAttribute('stroke-dasharray')).length"
+    )
+    assert hollow == 2
+
+    marks = {
+        aggregate: page.run(
+            f'[...document.querySelectorAll(\'figure[data-chart="aggregate {aggregate}"] '
+            "svg > text')].map(text => text.textContent)"
+        )
+        for aggregate in ("median", "IQM", "mean", "optimality gap")
+    }
+    assert marks["median"] == marks["IQM"] == marks["mean"]
+    assert all(len(labels) >= 3 for labels in marks.values())
+
+    figure = "document.querySelector('figure[data-chart=\"curve Boxing\"]')"
+    page.run(f"{figure}.scrollIntoView({{block: 'center'}})")
+    (box,) = boxes_of(page, 'figure[data-chart="curve Boxing"]')
+    page.mouse("mouseMoved", box["left"] + 0.6 * box["width"], box["top"] + 0.5 * box["height"])
+    (tip,) = boxes_of(page, 'figure[data-chart="curve Boxing"] .tip')
+    beside = tip["left"] >= box["right"] or tip["right"] <= box["left"]
+    assert beside or tip["top"] >= box["bottom"]
+    assert 0 <= tip["left"] < tip["right"] <= width
+    assert page.run(f"{figure}.querySelectorAll('.tip .sample').length") == 12
+    ends = page.run(f"[...{figure}.querySelectorAll('svg > text')].map(t => t.textContent)")
+    assert "1000" in ends
+
+    assert page.run(
+        "(t => t.scrollWidth <= t.parentElement.clientWidth)(document.getElementById('origins'))"
+    )
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("without", "words"),
+    [
+        ("none", "Over 3 games."),
+        ("Pong/dae", "Over 2 games (1 lacks a run of some variant, and is left out)."),
+    ],
+)
+def test_games_are_counted(without: str, words: str, tmp_path: Path) -> None:
+    report(store(made_up(without=(without,)), tmp_path / "a-study"), tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert words in text
+    games = words.split()[1]
+    assert f"its mean is the higher one on {games} of {games} games" in text
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -180,6 +272,10 @@ def test_a_picture_has_every_game_that_was_played_and_every_variant(tmp_path: Pa
     texts = set(re.findall(r"<text[^>]*>([^<]*)</text>", drawn))
     assert {"Breakout", "Boxing", "absolute", "relative", "dae"} <= texts
     assert "Pong" not in texts
+    assert "#777777" in drawn
+    assert "#ffffff" not in drawn
+    draw(found, tmp_path / "again.svg")
+    assert (tmp_path / "again.svg").read_text(encoding="utf-8") == drawn
     with pytest.raises(ValueError, match=r"a picture is one of \.png, \.svg, \.pdf, got 'x\.gif'"):
         draw(found, Path("x.gif"))
     with pytest.raises(ValueError, match="no curves to draw"):

@@ -74,6 +74,7 @@ def test_the_page_stands_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert str(page) in capsys.readouterr().out
     reader = PageReader()
     reader.feed(page.read_text(encoding="utf-8"))
+    assert "<code>minvar</code>" in page.read_text(encoding="utf-8")
     assert reader.tags.count("svg") == 5
     assert reader.tags.count("section") == len(list(theory.exhibits()))
     assert all(link.startswith(("#", "data:")) for link in reader.links)

@@ -417,6 +417,12 @@ def box_of(page: Page, selector: str) -> tuple[float, float, float, float]:
     return left, top, width, height
 
 
+def click(page: Page, x: float, y: float) -> None:
+    page.mouse("mouseMoved", x, y)
+    for kind in ("mousePressed", "mouseReleased"):
+        page.mouse(kind, x, y, pressed=True)
+
+
 def scrub(page: Page, step: int) -> None:
     page.run(
         f"(s => {{ s.value = {step}; s.dispatchEvent(new Event('input')); }})"
@@ -487,6 +493,43 @@ def test_pointing_at_a_curve_goes_to_its_step(inspected: Path, page: Page) -> No
     left, top, width, height = box_of(page, "#curves svg")
     page.mouse("mouseMoved", left + 46 + 0.25 * (width - 56), top + height / 2)
     assert text_of(page, "now-step") == f"{STEPS // 4} of {STEPS}"
+
+
+def test_a_click_keeps_a_step_until_the_next(inspected: Path, page: Page) -> None:
+    page.show(1280, 900)
+    page.open(inspected)
+    left, top, width, height = box_of(page, "#curves svg")
+    middle = top + height / 2
+
+    def x(share: float) -> float:
+        return left + 46 + share * (width - 56)
+
+    click(page, x(0.5), middle)
+    page.mouse("mouseMoved", x(0.75), middle)
+    assert text_of(page, "now-step") == f"{3 * STEPS // 4} of {STEPS}"
+    for beside in ((left + 20, middle), (x(0.75), top + height - 10), (left - 50, middle)):
+        page.mouse("mouseMoved", x(0.25), middle)
+        assert text_of(page, "now-step") == f"{STEPS // 4} of {STEPS}"
+        page.mouse("mouseMoved", *beside)
+        assert text_of(page, "now-step") == f"{STEPS // 2} of {STEPS}"
+    click(page, left + 20, middle)
+    page.mouse("mouseMoved", left - 50, middle)
+    page.run("document.getElementById('on').click()")
+    assert text_of(page, "now-step") == f"{STEPS // 2 + 1} of {STEPS}"
+
+
+def test_a_click_keeps_a_pair_until_the_next(inspected: Path, page: Page) -> None:
+    page.show(1280, 900)
+    page.open(inspected)
+    left, top, width, height = box_of(page, "#matrix image")
+    click(page, left + 0.75 * width, top + 0.25 * height)
+    kept = text_of(page, "difference")
+    assert f"state {(STEPS + 1) // 4} is" in kept
+    for beside in ((left - 20, top + 0.5 * height), (left + width + 100, top + 0.5 * height)):
+        page.mouse("mouseMoved", left + 0.1 * width, top + 0.5 * height)
+        assert text_of(page, "difference") != kept
+        page.mouse("mouseMoved", *beside)
+        assert text_of(page, "difference") == kept
 
 
 @pytest.mark.parametrize(("i", "j"), [(15, 100), (100, 15), (40, 40)])
@@ -562,8 +605,11 @@ def test_start_states_are_listed_best_first_and_lead_to_their_steps(
         value = entry.split()[1]
         assert float(value) == pytest.approx(start["value"], abs=0.5001 * unit_of(value))
     own = [start["steps"] for start in ranking if start["steps"]]
+    page.run("scrollTo(0, document.body.scrollHeight)")
     page.run("[...document.querySelectorAll('#ranking button')].pop().click()")
     assert text_of(page, "now-step") == f"{own[-1][0]} of {STEPS}"
+    frame = "document.getElementById('frame').getBoundingClientRect()"
+    assert page.run(f"{frame}.top >= 0 && {frame}.bottom <= innerHeight")
 
 
 @pytest.mark.parametrize(
@@ -675,3 +721,17 @@ def test_a_finger_points_too(inspected: Path, page: Page) -> None:
     page("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
     assert text_of(page, "first-name").startswith(f"i = {(STEPS + 1) // 4},")
     assert text_of(page, "second-name").startswith(f"j = {3 * (STEPS + 1) // 4},")
+
+
+def test_a_swipe_scrolls_and_keeps_the_pair(inspected: Path, page: Page) -> None:
+    page.show(390, 844, phone=True)
+    page.open(inspected)
+    left, top, width, height = box_of(page, "#matrix image")
+    kept, scrolled = text_of(page, "difference"), page.run("scrollY")
+    for k in range(10):
+        touch = [{"x": left + 0.5 * width, "y": top + 0.3 * height + 15 * k}]
+        kind = "touchMove" if k else "touchStart"
+        page("Input.dispatchTouchEvent", type=kind, touchPoints=touch)
+    page("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    assert page.run("new Promise(requestAnimationFrame).then(() => scrollY)") < scrolled
+    assert text_of(page, "difference") == kept

@@ -14,13 +14,19 @@ function text(content, attributes, parent) {
   element("text", attributes, parent).textContent = content;
 }
 
-function ticks(low, high, count) {
-  const raw = (high - low) / count || 1;
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw);
+function roundStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= least);
+}
+
+function multiples(step, low, high) {
   const marks = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) marks.push(k * step);
   return marks;
+}
+
+function ticks(low, high, count) {
+  return multiples(roundStep((high - low) / count || 1), low, high);
 }
 
 function number(value) {

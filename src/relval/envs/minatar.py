@@ -103,14 +103,12 @@ class MinAtarVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return self._observations(), rewards, terminated, np.zeros_like(terminated), {}
 
     def render(self) -> tuple[np.ndarray, ...]:
-        """Each game as a picture, one hue for each kind of thing."""
+        """Each game as a picture, one hue for each kind of thing, the fewest on top."""
         channels = self.games[0].state_shape()[2]
         palette = [colorsys.hls_to_rgb(c / channels, 0.55, 0.8) for c in range(channels)]
         colours = (255 * np.array([(0.07, 0.08, 0.1), *palette])).astype(np.uint8)
-        layers = np.arange(1, channels + 1)[:, None, None]
         return tuple(
-            colours[(planes * layers).max(0)].repeat(24, 0).repeat(24, 1)
-            for planes in self._observations()
+            colours[_topmost(planes)].repeat(24, 0).repeat(24, 1) for planes in self._observations()
         )
 
     def capture(self) -> dict[str, Any]:
@@ -132,6 +130,17 @@ class MinAtarVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def _observations(self) -> np.ndarray:
         stacked = np.stack([env.state() for env in self.games])
         return np.ascontiguousarray(stacked.transpose(0, 3, 1, 2)).view(np.uint8)
+
+
+def _topmost(planes: np.ndarray) -> np.ndarray:
+    """The channel seen in each cell, from 1, or 0: what fills fewer cells is in front.
+
+    So a ball is seen among bricks; of equals the first, which is the thing, not its trail.
+    """
+    seen = np.zeros(planes.shape[1:], dtype=np.int64)
+    for channel in np.argsort(planes.sum((1, 2)), kind="stable")[::-1]:
+        seen[planes[channel] == 1] = channel + 1
+    return seen
 
 
 def _to_json(value: Any) -> Any:

@@ -22,15 +22,15 @@ _TAIL = 4096
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a run has come."""
+class Logged:
+    """How far a run has come, as it logged last."""
 
     step: int
     score: float
     steps_per_second: float
 
 
-def progress(job: Job) -> Progress | None:
+def last_logged(job: Job) -> Logged | None:
     """The last row of a run's log; None before the first."""
     path = job.folder / files.METRICS
     try:
@@ -45,7 +45,7 @@ def progress(job: Job) -> Progress | None:
         row = dict(zip(header, next(csv.reader([line]), []), strict=False))
         if len(row) == len(header):
             values = (float(row[name]) for name in ("score", "steps_per_second"))
-            return Progress(int(row["step"]), *values)
+            return Logged(int(row["step"]), *values)
     return None
 
 
@@ -104,7 +104,7 @@ def _table(jobs: Sequence[Job], running: Sequence[Job], failed: Mapping[str, str
         if not job.finished and job.name not in failed:
             to_do += job.config.total_steps
     for job in running:
-        seen = progress(job)
+        seen = last_logged(job)
         total = job.config.total_steps
         if seen is None:
             table.add_row(job.name, ProgressBar(total, 0, width=24), "starting")

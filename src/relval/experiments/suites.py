@@ -169,7 +169,7 @@ SUITES: dict[str, Suite] = {
     ),
     "atari": Suite(
         summary="the paper's settings, relval's and PPO's own critic, at full length on four games",
-        cites="of Table 1, four games",
+        cites="four games of Table 1",
         envs=("Pong", "Breakout", "Tennis", "Boxing"),
         variants=(
             _ATARI_ABSOLUTE,

@@ -6,7 +6,8 @@ from relval._page import write
 from relval.experiments import results, tables
 from relval.experiments.report.page import render, render_printed
 from relval.experiments.report.picture import draw as draw
-from relval.experiments.report.study import Study
+from relval.experiments.report.picture import learning_curves as learning_curves
+from relval.experiments.report.study import Study as Study
 from relval.experiments.suites import SUITES
 
 

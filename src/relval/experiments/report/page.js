@@ -2,9 +2,19 @@
 
 const hidden = new Set();
 const pictures = [];
-const colour = (variant) => `var(--c${data.variants.indexOf(variant) % 6})`;
-const dashes = (variant) => ["", "6 3", "2 3"][Math.floor(data.variants.indexOf(variant) / 6) % 3];
-const shown = () => data.variants.filter((variant) => !hidden.has(variant));
+const variants = data.variants.map((variant) => variant.name);
+const look = (variant) => data.variants[variants.indexOf(variant)];
+const colour = (variant) => `var(--c${look(variant).colour})`;
+const dashes = (variant) => look(variant).dashes;
+const shown = () => variants.filter((variant) => !hidden.has(variant));
+
+// A short piece of a variant's line, to be set beside its name.
+
+function sample(variant) {
+  const svg = element("svg", { class: "sample", width: 22, height: 8, "aria-hidden": true });
+  element("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour(variant), "stroke-width": 3, "stroke-dasharray": dashes(variant) }, svg);
+  return svg;
+}
 
 // Lines with bands: hover to read, drag to zoom, double-click to see all again.
 
@@ -45,7 +55,8 @@ function lines(figure, chart) {
       element("line", { class: "grid", x1: left, x2: width - right, y1: Y(y), y2: Y(y) }, svg);
       text(number(y), { x: left - 6, y: Y(y) + 4, "text-anchor": "end" }, svg);
     }
-    for (const x of ticks(x0, x1, Math.max(2, Math.floor(width / 75))))
+    const marks = ticks(x0, x1, Math.max(2, Math.floor(width / 75)));
+    for (const x of [...marks.filter((mark) => X(x1) - X(mark) > 40), x1])
       text(number(x), { x: X(x), y: height - bottom + 15, "text-anchor": "middle" }, svg);
     text(chart.x_label, { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, svg);
 
@@ -96,18 +107,17 @@ function lines(figure, chart) {
       if (!value) continue;
       const mark = { class: "dot", cx: at, cy: place.Y(value[0]), r: 3.5, fill: colour(variant) };
       element("circle", mark, svg);
-      const row = document.createElement("div"), dot = document.createElement("i"), mean = document.createElement("b");
-      dot.style.background = colour(variant);
+      const row = document.createElement("div"), mean = document.createElement("b");
       mean.textContent = number(value[0]);
       const spread = value[1] === value[2] ? "" : ` (${number(value[1])} to ${number(value[2])})`;
-      row.append(dot, `${variant} `, mean, spread);
+      row.append(sample(variant), `${variant} `, mean, spread);
       tip.appendChild(row);
     }
     tip.hidden = false;
-    const room = figure.clientWidth - tip.offsetWidth - 8;
-    const after = svg.offsetLeft + at + 14;
-    tip.style.left = `${Math.max(4, after > room ? svg.offsetLeft + at - tip.offsetWidth - 14 : after)}px`;
-    tip.style.top = "2.4rem";
+    const box = figure.getBoundingClientRect(), wide = tip.offsetWidth + 8;
+    const fitsAfter = box.right + wide < document.documentElement.clientWidth, fitsBefore = box.left > wide;
+    tip.style.left = `${fitsAfter ? box.width + 8 : fitsBefore ? -wide : 0}px`;
+    tip.style.top = `${fitsAfter || fitsBefore ? 0 : box.height + 8}px`;
   }
 
   function leave() {
@@ -142,6 +152,7 @@ function lines(figure, chart) {
 
 function intervals(figure, chart) {
   const row = 26, top = 4, bottom = 24;
+  const alike = Object.values(data.charts).filter((other) => other.axis === chart.axis);
   const svg = element("svg", { role: "img", "aria-label": chart.label }, figure);
   function draw() {
     const width = svg.clientWidth || 320;
@@ -151,14 +162,14 @@ function intervals(figure, chart) {
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("height", height);
     const left = 14 + 7 * Math.max(4, ...names.map((name) => name.length)), right = 46;
-    const ends = names.flatMap((name) => chart.rows[name].slice(1));
+    const ends = alike.flatMap(({ rows }) => names.flatMap((name) => rows[name].slice(1)));
     if (chart.mark !== null) ends.push(chart.mark);
     let low = Math.min(...ends), high = Math.max(...ends);
     if (high <= low) [low, high] = [low - 0.5, high + 0.5];
-    const pad = 0.08 * (high - low);
-    [low, high] = [low - pad, high + pad];
+    const step = roundStep((high - low) / 3);
+    [low, high] = [step * Math.floor(low / step + 1e-9), step * Math.ceil(high / step - 1e-9)];
     const X = (x) => left + ((x - low) / (high - low)) * (width - left - right);
-    for (const x of ticks(low, high, Math.max(2, Math.floor((width - left - right) / 60)))) {
+    for (const x of multiples(step, low, high)) {
       element("line", { class: "grid", x1: X(x), x2: X(x), y1: top, y2: height - bottom }, svg);
       text(number(x), { x: X(x), y: height - 8, "text-anchor": "middle" }, svg);
     }
@@ -169,7 +180,8 @@ function intervals(figure, chart) {
       const group = element("g", { "data-variant": name, style: `color: ${colour(name)}` }, svg);
       const bar = { x1: X(from), x2: X(to), y1: y, y2: y, stroke: "currentColor", "stroke-width": 8, "stroke-linecap": "round", opacity: 0.35 };
       if (to > from) element("line", bar, group);
-      element("circle", { cx: X(value), cy: y, r: 5, fill: "currentColor" }, group);
+      const fill = dashes(name) ? "var(--panel)" : "currentColor";
+      element("circle", { cx: X(value), cy: y, r: 4.5, fill, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dashes(name) }, group);
       text(name, { class: "name", x: 4, y: y + 4 }, group);
       text(number(value), { x: width - 4, y: y + 4, "text-anchor": "end" }, group);
       const spread = to > from ? `, 95%: ${number(from)} to ${number(to)}` : "";
@@ -186,10 +198,9 @@ for (const figure of document.querySelectorAll("figure[data-chart]")) {
 const drawAll = () => pictures.forEach((picture) => picture.draw());
 
 const legend = document.getElementById("legend");
-for (const variant of data.variants) {
+for (const variant of variants) {
   const button = document.createElement("button");
-  button.textContent = variant;
-  button.style.setProperty("--own", colour(variant));
+  button.append(sample(variant), variant);
   button.setAttribute("aria-pressed", "true");
   button.title = "show or hide in all pictures";
   button.addEventListener("click", () => {

@@ -7,11 +7,15 @@ from typing import Any
 from urllib.parse import quote
 
 from relval._page import facts, page, short
+from relval.experiments.figures import styles
 from relval.experiments.report.study import Curves, Study
 from relval.experiments.results import Results, Score, Tree
 from relval.experiments.scores import Interval
 from relval.experiments.tables import Cell, Comparison, diagnosed, number, shown
 from relval.runs.display import duration
+
+_SHORT = 12
+"""Letters of a name that leave room for intervals in a small picture."""
 
 Charts = dict[str, dict[str, Any]]
 """What the page's script draws, by the name that a figure asks for it with."""
@@ -20,7 +24,7 @@ Charts = dict[str, dict[str, Any]]
 def render(study: Study, table: Comparison, *, title: str) -> str:
     """The page about finished runs."""
     suite, charts = study.results.suite, Charts()
-    cites = f" It reproduces of the paper: {escape(suite.cites)}." if suite.cites else ""
+    cites = f" In the paper: {escape(suite.cites)}." if suite.cites else ""
     sections = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(_sentence(suite.summary))}{cites}</p>",
@@ -29,7 +33,7 @@ def render(study: Study, table: Comparison, *, title: str) -> str:
         '<nav id="legend" aria-label="variants"></nav>',
         _aggregates(study, charts),
         _profiles(study, charts),
-        _games(study, table),
+        _games(study.results, table),
         _learning_curves(study, charts),
         _diagnostics(study.results),
         _cost(study),
@@ -59,13 +63,22 @@ def render_printed(study: Study, table: Comparison) -> str:
         f"<p>{escape(wins)}.</p>",
         '<nav id="legend" aria-label="variants"></nav>',
         _aggregates(study, charts),
-        _games(study, table, only_printed=True),
+        _games(study.results, table),
     ]
     return _page("Relative Value Learning: the paper's numbers", sections, study.variants, charts)
 
 
 def _page(title: str, sections: Iterable[str], variants: Sequence[str], charts: Charts) -> str:
-    data = {"variants": variants, "charts": charts}
+    looks = styles(variants)
+    drawn = [
+        {
+            "name": name,
+            "colour": looks[name].colour,
+            "dashes": " ".join(map(str, looks[name].dashes)),
+        }
+        for name in variants
+    ]
+    data = {"variants": drawn, "charts": charts}
     return page(title, sections, data, package=__package__)
 
 
@@ -91,21 +104,22 @@ def _facts(study: Study) -> str:
 def _findings(study: Study, table: Comparison) -> str:
     """What the numbers say, in sentences."""
     said = []
-    for name, chance in study.improvements.items():
+    if study.improvements and not study.enough_seeds:
+        others = ", ".join(f"<strong>{escape(name)}</strong>" for name in study.improvements)
+        said.append(f"So few runs do not tell {others} from {escape(study.baseline)} yet.")
+    for name, chance in study.improvements.items() if study.enough_seeds else ():
         above = _above(table, name, study.baseline, study.shared)
-        if not study.enough_seeds:
-            verdict = f"not to be told from {study.baseline} yet, with so few runs"
-        elif chance.low > 0.5:
+        if chance.low > 0.5:
             verdict = f"better than {study.baseline}"
         elif chance.high < 0.5:
             verdict = f"worse than {study.baseline}"
         else:
             verdict = f"not to be told from {study.baseline}"
-        interval = f" (95%: {chance.low:.2f} to {chance.high:.2f})" if study.enough_seeds else ""
         said.append(
             f"<strong>{escape(name)}</strong> is {escape(verdict)}: a run of it beats one of "
-            f"{escape(study.baseline)} on the same game with probability {chance.value:.2f}"
-            f"{interval}, and its mean is the higher one on {above} of {len(study.shared)} games."
+            f"{escape(study.baseline)} on the same game with probability {chance.value:.2f} (95%: "
+            f"{chance.low:.2f} to {chance.high:.2f}), and its mean is the higher one on {above} of "
+            f"{len(study.shared)} games."
         )
     missing = [v.name for v in study.results.suite.variants if v.name not in study.variants]
     if missing:
@@ -131,13 +145,15 @@ def _aggregates(study: Study, charts: Charts) -> str:
         )
     figures = []
     for aggregate, rows in study.aggregates.items():
-        direction = "less is better" if aggregate == "optimality gap" else "more is better"
+        is_gap = aggregate == "optimality gap"
+        direction = "less is better" if is_gap else "more is better"
+        triples = {name: _triple(row) for name, row in rows.items()}
         figures.append(
             _figure(
                 charts,
                 f"aggregate {aggregate}",
                 f"{aggregate}, {direction}",
-                {"rows": {name: _triple(row) for name, row in rows.items()}, "mark": None},
+                {"rows": triples, "mark": None, "axis": "gap" if is_gap else "score"},
                 kind="intervals",
             )
         )
@@ -148,7 +164,7 @@ def _aggregates(study: Study, charts: Charts) -> str:
                 charts,
                 "improvement",
                 f"Probability to beat {study.baseline}",
-                {"rows": chances, "mark": 0.5},
+                {"rows": chances, "mark": 0.5, "axis": "chance"},
                 kind="intervals",
             )
         )
@@ -157,14 +173,16 @@ def _aggregates(study: Study, charts: Charts) -> str:
         if study.results.by_humans
         else "On each game 0 is the worst of these runs and 1 the best."
     )
-    bars = " Bars are 95% intervals." if study.results.curves else ""
+    bars = "" if study.results.only_printed else " Bars are 95% intervals."
     games = len(study.shared)
     over = "1 game" if games == 1 else f"{games} games"
     left_out = len(study.results.games) - games
-    but = f" ({left_out} lack a run of some variant, and are left out)" if left_out else ""
+    lack, are = ("lacks", "is") if left_out == 1 else ("lack", "are")
+    but = f" ({left_out} {lack} a run of some variant, and {are} left out)" if left_out else ""
+    size = " small" if max(map(len, study.variants)) <= _SHORT else ""
     return (
         f'<h2>All games together</h2><p class="quiet">Over {over}{but}. {scale}{bars}</p>'
-        f'<div class="pictures small">{"".join(figures)}</div>'
+        f'<div class="pictures{size}">{"".join(figures)}</div>'
     )
 
 
@@ -221,20 +239,20 @@ def _triple(interval: Interval) -> list[float]:
 # Tables
 
 
-def _games(study: Study, table: Comparison, *, only_printed: bool = False) -> str:
+def _games(results: Results, table: Comparison) -> str:
     against_paper = any(cell.printed for cell in table.cells.values())
     rows = []
     for game in table.games:
         best = table.best(game)
         cells = "".join(
-            _game_cell(table.cells[game, name], name in best, only_printed=only_printed)
+            _game_cell(table.cells[game, name], name in best, only_printed=results.only_printed)
             for name in table.variants
         )
         rows.append(f'<tr><th scope="row">{escape(game)}</th>{cells}</tr>')
     wins = "".join(f"<td>{count}</td>" for count in table.wins.values())
     foot = f"<tfoot><tr><td>best on</td>{wins}</tr></tfoot>" if len(table.variants) > 1 else ""
     note = table.note
-    if only_printed:
+    if results.only_printed:
         note = "Means and standard deviations as printed."
     elif against_paper:
         note += " Under each the paper's mean and standard deviation."
@@ -363,7 +381,7 @@ def _origins(provenance: Sequence[Tree]) -> str:
         for answer in provenance
         if len(provenance) > 1
     )
-    table = _table(["", "commit", "machine", "versions"], rows)
+    table = _table(["", "commit", "machine", "versions"], rows, name="origins")
     return f"<h2>Versions and machines</h2>{table}{listed}"
 
 

@@ -136,7 +136,7 @@ class Study:
     @cached_property
     def efficiency(self) -> Curves | None:
         """The IQM of the shared games, over the steps of training."""
-        if not self.several_games or not self.results.curves:
+        if not self.several_games or self.results.only_printed:
             return None
         return Curves(
             self._steps,
@@ -198,7 +198,7 @@ class Study:
     @cached_property
     def coverage(self) -> dict[int, dict[str, float]]:
         """How often such intervals cover the truth, in simulated studies, by number of seeds."""
-        if not self.several_games or not self.results.curves:
+        if not self.several_games or self.results.only_printed:
             return {}
         games = min(len(self.shared), _SIMULATED_GAMES)
 

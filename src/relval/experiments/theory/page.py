@@ -62,6 +62,7 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _mathematics(text: str) -> str:
-    """Text with `x_t`, `x_{a<b}`, `x^n` and `x^(a−b)` set as indices and exponents."""
+    """Text with `x_t`, `x_{a<b}`, `x^n` and `x^(a−b)` set as indices and exponents, and names."""
     text = re.sub(r"_(\w)|_\{(.*?)\}", lambda m: f"<sub>{m[1] or m[2]}</sub>", escape(text))
+    text = re.sub(r"`(.*?)`", r"<code>\1</code>", text)
     return re.sub(r"\^(\w)|\^\((.*?)\)", lambda m: f"<sup>{m[1] or m[2]}</sup>", text)

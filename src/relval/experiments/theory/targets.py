@@ -15,19 +15,17 @@ GAMMA = 0.9
 def mixed_terminal_cases() -> Exhibit:
     """The expected one-step target of a state that terminates with some probability."""
     chances = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
-    measured, predicted, truths = [], [], []
-    for chance in chances:
-        process = _leaky_process(chance)
-        targets = partial(one_step_targets, gamma=GAMMA)
-        measured.append(expected_target(process, 0, 1, steps=1, targets=targets))
-        truths.append((process.values[0] - process.values[1]).item())
-        # The target puts V(s) − r in the place of the terminal value, 0.
-        misplaced = process.values[0] - process.reward[0, 0]
-        predicted.append(truths[-1] + (GAMMA * chance * misplaced).item())
+    targets = partial(one_step_targets, gamma=GAMMA)
+    measured = [
+        expected_target(_leaky_process(chance), 0, 1, steps=1, targets=targets)
+        for chance in chances
+    ]
+    finely = torch.linspace(0, 1, 101, dtype=torch.float64).tolist()
     with figure() as fig:
         panel = fig.subplots()
-        panel.plot(chances, truths, color=COLOURS[2], label="true difference")
-        panel.plot(chances, predicted, color=COLOURS[0], label="expected target, predicted")
+        truths, predictions = zip(*map(_truth_and_prediction, finely), strict=True)
+        panel.plot(finely, truths, color=COLOURS[2], label="true difference")
+        panel.plot(finely, predictions, color=COLOURS[0], label="expected target, predicted")
         panel.plot(chances, measured, "o", color=COLOURS[1], label="expected target, enumerated")
         panel.set_xlabel("probability of termination")
         panel.set_ylabel("V(0) − V(1)")
@@ -43,12 +41,20 @@ def mixed_terminal_cases() -> Exhibit:
         ),
         checks=[
             Check(f"p = {chance}: expected target (true: {truth:.4g})", target, prediction)
-            for chance, truth, target, prediction in zip(
-                chances, truths, measured, predicted, strict=True
-            )
+            for chance, target in zip(chances, measured, strict=True)
+            for truth, prediction in [_truth_and_prediction(chance)]
         ],
         picture=to_svg(fig, "True difference and expected target against p, apart between 0 and 1"),
     )
+
+
+def _truth_and_prediction(chance: float) -> tuple[float, float]:
+    """The true difference of both states, and the expected target as it should come out."""
+    process = _leaky_process(chance)
+    truth = (process.values[0] - process.values[1]).item()
+    # The target puts V(s) − r in the place of the terminal value, 0.
+    misplaced = process.values[0] - process.reward[0, 0]
+    return truth, truth + (GAMMA * chance * misplaced).item()
 
 
 def _leaky_process(chance: float) -> FiniteProcess:

@@ -2,10 +2,11 @@
 
 const last = data.frames.length - 1;
 const starts = [0, ...data.ends.flatMap((end, step) => (end ? [step + 1] : []))];
-const at = { i: 0, j: 0, anchor: "anchored" };
+const at = { i: 0, j: 0, anchor: "anchored" };  // what is shown
+const kept = { i: 0, j: 0 };  // what is shown while nothing is pointed at
 const $ = (name) => document.getElementById(name);
 const webp = (text) => `data:image/webp;base64,${text}`;
-const within = (step) => Math.min(Math.max(Math.round(step), 0), last);
+const within = (step) => Math.min(Math.max(step, 0), last);
 const episode = (step) => starts.filter((start) => start <= step).length;
 const signed = (value, written = number(value)) => (value > 0 ? "+" : "") + written;
 
@@ -96,7 +97,7 @@ function curves() {
         const label = String(+mark.toFixed(decimals(marks, 3)));
         text(label, { x: left - 6, y: Y(mark) + 4, "text-anchor": "end" }, svg);
       }
-      text(panel.name, { class: "name", x: left, y: from - 6 }, svg);
+      text(panel.name, { class: "name", x: left + 8, y: from - 6 }, svg);
       panel.draw(element("g", { id: `curve-${panel.name}` }, svg), panel.of(), Y);
       if (panel.draw === line) panel.Y = Y;
       from += panel.height + gap;
@@ -119,7 +120,8 @@ function curves() {
     }
   }
 
-  point(svg, (x) => go(((x - left) / (svg.clientWidth - left - right)) * last));
+  const step = (x) => Math.round(((x - left) / (svg.clientWidth - left - right)) * last);
+  point(svg, (x, y) => [y < height - bottom ? step(x) : NaN, kept.j]);
   return { draw, mark };
 }
 
@@ -187,17 +189,24 @@ function matrix() {
   }
 
   const state = (pixels) => Math.floor((pixels / side) * (last + 1));
-  point(svg, (x, y) => go(state(y - top), state(x - left)));
+  point(svg, (x, y) => [state(y - top), state(x - left)]);
   return { draw, mark };
 }
 
-function point(svg, reached) {
-  const moved = (event) => {
+// Pointing shows two states, a click or tap keeps them; margins are no place, and a swipe scrolls.
+
+function point(svg, states) {
+  const pointed = (then) => (event) => {
     const box = svg.getBoundingClientRect();
-    reached(event.clientX - box.left, event.clientY - box.top);
+    const [i, j] = states(event.clientX - box.left, event.clientY - box.top);
+    if ([i, j].every((state) => state >= 0 && state <= last)) then(i, j);
+    else look();
   };
-  svg.addEventListener("pointermove", (event) => { if (!playing || event.buttons) moved(event); });
-  svg.addEventListener("pointerdown", moved);
+  const preview = pointed(look);
+  svg.addEventListener("pointermove", (event) => { if (!playing || event.buttons) preview(event); });
+  svg.addEventListener("pointerdown", preview);
+  svg.addEventListener("pointerup", pointed(go));
+  svg.addEventListener("pointerleave", () => look());
 }
 
 // What is shown of the two states; i is also the step that the game stands at.
@@ -205,9 +214,14 @@ function point(svg, reached) {
 let playing = null;
 const pictures = [curves(), matrix()];
 
-function go(i, j = at.j) {
-  [at.i, at.j] = [within(i), within(j)];
+function look(i = kept.i, j = kept.j) {
+  [at.i, at.j] = [i, j];
   show();
+}
+
+function go(i, j = at.j) {
+  [kept.i, kept.j] = [within(i), within(j)];
+  look();
 }
 
 function show() {
@@ -282,7 +296,7 @@ data.ranking.forEach((start, k) => {
   const [step] = start.steps, times = start.times === 1 ? "once" : `${start.times} times`;
   entry.append(image, made("b", `${k + 1}.  ${rankedTexts[k]}`), made("span", times));
   if (step !== undefined) entry.append(made("button", `step ${step}`));
-  entry.querySelector("button")?.addEventListener("click", () => go(step));
+  entry.querySelector("button")?.addEventListener("click", () => { go(step); $("frame").scrollIntoView({ block: "center" }); });
   $("ranking").append(entry);
 });
 for (const name of ["scrub", "i", "j"]) $(name).max = last;
@@ -307,5 +321,5 @@ new ResizeObserver(() => {
 }).observe(document.body);
 drawAll();
 const sizes = pairs[0].map(Math.abs);
-at.j = sizes.indexOf(Math.max(...sizes));  // something to see: what differs most from the start
 choose(at.anchor);
+go(0, sizes.indexOf(Math.max(...sizes)));  // something to see: what differs most from the start

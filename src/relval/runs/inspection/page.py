@@ -30,7 +30,8 @@ def _about(run: Run) -> str:
     return (
         f"<p>Played by the agent of the run <strong>{escape(run.folder.resolve().name)}</strong>, "
         "which drew its actions as in training, and seen by its critic "
-        f"<strong>{critic}</strong>. Point anywhere, or use ←&nbsp;→.</p>"
+        f"<strong>{critic}</strong>. Point at curves or differences to see a state, click to keep "
+        "it; or use ←&nbsp;→.</p>"
     )
 
 
