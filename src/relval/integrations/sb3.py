@@ -15,13 +15,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from relval._bounds import check_fields
+from relval._names import not_installed
 from relval.critics import Minibatch, RelativeConfig, Rollout
 from relval.critics.base import explained_variance
 from relval.critics.pairs import some_pairs
 from relval.critics.relative import RelativeCritic
 from relval.ppo import surrogate
 from relval.relative import Trajectories
-from relval.runs import Config
 
 try:
     from stable_baselines3 import PPO
@@ -37,9 +38,7 @@ try:
     )
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 except ImportError as error:
-    raise ImportError(
-        'Stable-Baselines3 is not installed: run `pip install "relval[sb3]"`'
-    ) from error
+    raise ImportError(not_installed("Stable-Baselines3", "sb3")) from error
 
 _CRITIC_OPTIONS = (
     "pairs",
@@ -267,7 +266,7 @@ class RelativePPO(PPO):
     def _setup_model(self) -> None:
         options = {name: getattr(self, name) for name in _CRITIC_OPTIONS}
         config = RelativeConfig(normalise_advantages=self.normalize_advantage, **options)
-        Config(env="", critic=config)  # refuses what is out of range
+        check_fields(config)
         self._choose_buffer()
         super()._setup_model()
         config = replace(config, clip=self._critic_clip(), target_lam=self.gae_lambda)
