@@ -104,10 +104,10 @@ def test_commands_run(
 
 
 def test_what_the_reference_says_of_relval_can_be_had_from_it() -> None:
-    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
-    listed = re.search(r"automodule:: relval\.runs\n +:members: (.*)", text)
-    assert listed
-    for name in listed[1].split(", "):
+    text = (ROOT / "docs/api/relval.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\.\. auto\w+:: (\w+)\n", text)
+    assert "InterruptedRunError" in listed
+    for name in listed:
         assert getattr(relval, name) is getattr(runs, name)
 
 
@@ -133,6 +133,25 @@ def test_links_lead_somewhere() -> None:
 def test_tables_are_those_of_the_stored_results(table: Path) -> None:
     text = table.read_text(encoding="utf-8")
     assert any(text in document.read_text(encoding="utf-8") for document in DOCUMENTS)
+
+
+@with_results
+def test_the_relative_critics_table_is_that_of_minatar_without_seeds() -> None:
+    stored = (ROOT / "results/minatar/table.md").read_text(encoding="utf-8").split("\n\n")[0]
+    rows = [line.split("|")[1:5] for line in re.sub(r" \([^)]*\)", "", stored).splitlines()]
+    table = "".join("|" + "|".join(row) + "|\n" for row in rows)
+    assert table in (ROOT / "docs/critics/relative.md").read_text(encoding="utf-8")
+
+
+def test_the_theory_prints_what_its_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["relval", "theory"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    (shown,) = blocks(ROOT / "docs/mathematics.md", "text")
+    assert shown in capsys.readouterr().out
 
 
 @with_results
@@ -197,7 +216,10 @@ def test_the_site_is_whole_and_needs_no_network(tmp_path: Path) -> None:
             target = link.partition("#")[0]
             if target and "//" not in target and not target.startswith("data:"):
                 assert (page.parent / target).exists(), f"{page.name} links to {link}"
-    reference = (site / "api.html").read_text(encoding="utf-8")
+    settings = (site / "api/relval.html").read_text(encoding="utf-8")
+    assert "_Bound" not in settings  # but plain types
+    assert "Suppress" not in settings
+    reference = (site / "api/relative.html").read_text(encoding="utf-8")
     for name, thing in vars(relative).items():
         if isinstance(thing, type | types.FunctionType):
             assert f'id="relval.relative.{name}"' in reference

@@ -76,14 +76,16 @@ for update in range(updates):
 
     with torch.no_grad():
         values, next_values = critic(states), critic(following)
-    advantages = gae(rewards, values, next_values, terminated, terminated | truncated).flatten()
+    ended = terminated | truncated
+    advantages = gae(rewards, values, next_values, terminated, ended).flatten()
     returns = advantages + values.flatten()
 
     inputs = states.flatten(0, 1)
     for _ in range(EPOCHS):
         for i in torch.randperm(T * N).split(MINIBATCH):
             critic_loss = (critic(inputs[i]) - returns[i]).square().mean()
-            log_prob = Categorical(logits=policy(inputs[i])).log_prob(actions.flatten()[i])
+            choice = Categorical(logits=policy(inputs[i]))
+            log_prob = choice.log_prob(actions.flatten()[i])
             ratio = (log_prob - log_probs.flatten()[i]).exp()
             advantage = (advantages[i] - advantages[i].mean()) / (advantages[i].std() + 1e-8)
             gain = torch.min(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)

@@ -77,13 +77,14 @@ for update in range(updates):
             running[n] = 0
 
     with torch.no_grad():
-        u = torch.cat([critic(states).flatten(), critic(state), critic(following).flatten()])
+        u = torch.cat([critic(x).flatten() for x in (states, state, following)])
     successor = (T + 1) * N + torch.arange(T * N).view(T, N)
     traj = rv.Trajectories(rewards, terminated, truncated, successor)
     delta = rv.LinearDelta(u)
     relative_values = rv.ranked_values(delta, traj)
     values, next_values = relative_values[traj.states[:-1]], relative_values[successor]
-    advantages = gae(rewards, values, next_values, terminated, terminated | truncated).flatten()
+    ended = terminated | truncated
+    advantages = gae(rewards, values, next_values, terminated, ended).flatten()
 
     inputs = states.flatten(0, 1)
     for _ in range(EPOCHS):
@@ -91,7 +92,8 @@ for update in range(updates):
             j = rv.sample_pairs(traj, i, same_episode=0.33)
             targets = rv.n_step_targets(delta, traj, i, j, n=5, gamma=GAMMA)
             critic_loss = rv.pair_loss(critic(inputs[i]) - critic(inputs[j]), targets)
-            log_prob = Categorical(logits=policy(inputs[i])).log_prob(actions.flatten()[i])
+            choice = Categorical(logits=policy(inputs[i]))
+            log_prob = choice.log_prob(actions.flatten()[i])
             ratio = (log_prob - log_probs.flatten()[i]).exp()
             advantage = (advantages[i] - advantages[i].mean()) / (advantages[i].std() + 1e-8)
             gain = torch.min(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)

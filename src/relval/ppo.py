@@ -121,67 +121,48 @@ class Collector:
     @torch.no_grad()
     def collect(self, agent: Agent, steps: int, generator: torch.Generator) -> Collected:
         """Plays `steps` steps of each environment."""
-        num_envs, device = self.envs.num_envs, generator.device
-        shape, dtype = self.observations.shape[1:], self.observations.dtype
-        observations = np.empty((steps + 1, num_envs, *shape), dtype)
-        rewards = np.zeros((steps, num_envs), np.float32)
-        terminated = np.zeros((steps, num_envs), np.bool_)
-        truncated = np.zeros((steps, num_envs), np.bool_)
-        valid = np.ones((steps, num_envs), np.bool_)
-        successor = np.arange(num_envs, (steps + 1) * num_envs).reshape(steps, num_envs)
-        last_observations: list[np.ndarray] = []
+        record = _Record(steps, self.observations)
         episodes: list[Episode] = []
         features, outputs, actions = [], [], []
-        encode = _encoder_for_acting(agent, observations[0], device)
-        noise = agent.policy.noise(steps, num_envs, generator=generator)
+        encode = _encoder_for_acting(agent, self.observations, generator.device)
+        noise = agent.policy.noise(steps, self.envs.num_envs, generator=generator)
         acting = 0.0
         begin = time.perf_counter()
 
         for t in range(steps):
-            observations[t] = self.observations
-            valid[t] = ~self.counter.ignored
+            record.observations[t] = self.observations
+            record.valid[t] = ~self.counter.ignored
 
             before = time.perf_counter()
-            features.append(encode(observations[t]))
+            features.append(encode(self.observations))
             outputs.append(agent.policy(features[t]))
             actions.append(agent.policy.sample(outputs[t], noise[t]))
             chosen = agent.policy.to_environment(actions[t])
             acting += time.perf_counter() - before
 
-            following, reward, terminated[t], cut, infos = self.envs.step(chosen)
-            truncated[t] = cut & ~terminated[t]
-            ended = terminated[t] | truncated[t]
+            following, reward, terminated, cut, infos = self.envs.step(chosen)
+            truncated = cut & ~terminated
+            ended = terminated | truncated
             episodes += self.counter.count(reward, ended, infos)
-            rewards[t] = self.normaliser.rewards(reward, ended, valid[t])
+            record.rewards[t] = self.normaliser.rewards(reward, ended, record.valid[t])
+            record.terminated[t], record.truncated[t] = terminated, truncated
             self.observations = self.normaliser.observe(following)
-            if not self.counter.next_step and truncated[t].any():
-                for n in truncated[t].nonzero()[0]:
-                    successor[t, n] = observations.shape[0] * num_envs + len(last_observations)
-                    last = self.normaliser.observations(infos["final_obs"][n])
-                    last_observations.append(last)
-        observations[steps] = self.observations
-        collecting = time.perf_counter() - begin
+            if not self.counter.next_step:
+                for n in truncated.nonzero()[0]:
+                    record.cut(t, n, self.normaliser.observations(infos["final_obs"][n]))
+        record.observations[steps] = self.observations
+        record.check()
 
-        _check_finite("observation", observations)
-        _check_finite("reward", rewards)
-        begin = time.perf_counter()
-        states = torch.from_numpy(observations).to(device).flatten(0, 1)
-        if last_observations:
-            appended = np.stack(last_observations).astype(dtype)
-            _check_finite("observation", appended)
-            states = torch.cat([states, torch.from_numpy(appended).to(device)])
+        collected = time.perf_counter()
+        states = record.states(generator.device)
         if agent.shared:
-            rest = agent.encoder(states[steps * num_envs :])
+            rest = agent.encoder(states[record.rewards.size :])
             all_features = torch.cat([*features, rest])
         else:
             all_features = torch.cat([agent.critic_encoder(part) for part in states.split(4096)])
         policy_outputs, all_actions = torch.cat(outputs), torch.cat(actions)
-        fields = (rewards, terminated, truncated, successor, valid)
-        collected = Collected(
-            traj=Trajectories(
-                *(torch.from_numpy(field).to(device) for field in fields),
-                last_valid=torch.from_numpy(~self.counter.ignored).to(device),
-            ),
+        rollout = Collected(
+            traj=record.trajectories(~self.counter.ignored, generator.device),
             actions=all_actions,
             policy_outputs=policy_outputs,
             memory=agent.critic.remember(all_features),
@@ -189,9 +170,55 @@ class Collector:
             log_prob=agent.policy.log_prob(policy_outputs, all_actions),
             episodes=episodes,
         )
-        acting += time.perf_counter() - begin
-        collected.seconds.update(env=collecting + time.perf_counter() - begin - acting, act=acting)
-        return collected
+        rollout.seconds["env"] = collected - begin - acting
+        rollout.seconds["act"] = time.perf_counter() - collected + acting
+        return rollout
+
+
+class _Record:
+    """What environments gave in a rollout, as arrays that are filled step by step.
+
+    Args:
+      steps: T.
+      first: The observations that it begins with, `[N, ...]`.
+    """
+
+    def __init__(self, steps: int, first: np.ndarray) -> None:
+        num_envs = len(first)
+        self.observations = np.empty((steps + 1, *first.shape), first.dtype)
+        self.rewards = np.zeros((steps, num_envs), np.float32)
+        self.terminated = np.zeros((steps, num_envs), np.bool_)
+        self.truncated = np.zeros((steps, num_envs), np.bool_)
+        self.valid = np.ones((steps, num_envs), np.bool_)
+        self.successor = np.arange(num_envs, (steps + 1) * num_envs).reshape(steps, num_envs)
+        self.appended: list[np.ndarray] = []
+        """The true last observations of episodes that were cut."""
+
+    def cut(self, t: int, n: int, last: np.ndarray) -> None:
+        """Notes which state a transition led to, where the next row begins another episode."""
+        self.successor[t, n] = self.rewards.size + self.rewards.shape[1] + len(self.appended)
+        self.appended.append(last.astype(self.observations.dtype))
+
+    def check(self) -> None:
+        """Refuses what is not finite."""
+        for observations in (self.observations, *self.appended):
+            _check_finite("observation", observations)
+        _check_finite("reward", self.rewards)
+
+    def states(self, device: torch.device) -> Tensor:
+        """Observations of all states, `[S, ...]`."""
+        grid = torch.from_numpy(self.observations).to(device).flatten(0, 1)
+        if not self.appended:
+            return grid
+        return torch.cat([grid, torch.from_numpy(np.stack(self.appended)).to(device)])
+
+    def trajectories(self, last_valid: np.ndarray, device: torch.device) -> Trajectories:
+        """All but the observations; `last_valid` says it of the states after the last step."""
+        fields = (self.rewards, self.terminated, self.truncated, self.successor, self.valid)
+        return Trajectories(
+            *(torch.from_numpy(field).to(device) for field in fields),
+            last_valid=torch.from_numpy(last_valid).to(device),
+        )
 
 
 def _encoder_for_acting(
@@ -255,10 +282,8 @@ def learn(
         if epoch and agent.critic.refreshes:
             with torch.no_grad():
                 memory = agent.critic.remember(agent.critic_encoder(rollout.states))
-            again = replace(rollout, memory=memory)
-            prepared = agent.critic.refresh(
-                prepared, agent.critic.prepare(again, gamma=config.gamma, lam=config.lam)
-            )
+            now = replace(rollout, memory=memory)
+            prepared = agent.critic.refresh(prepared, now, gamma=config.gamma, lam=config.lam)
         for minibatch in agent.critic.minibatches(rollout, prepared, config.minibatch, generator):
             if agent.shared and not seen:
                 once |= _look_at_features(agent, rollout, prepared, minibatch, config.entropy, clip)
@@ -331,22 +356,40 @@ def _losses(
     verdict = agent.critic.evaluate(prepared, minibatch, seen_by_critic)
 
     log_ratio = agent.policy.log_prob(outputs, rollout.actions[i]) - rollout.log_prob[i]
-    ratio = log_ratio.exp()
-    clipped = ratio.clamp(1 - clip, 1 + clip)  # type: ignore[arg-type]
-    policy_loss = -torch.minimum(ratio * verdict.advantages, clipped * verdict.advantages).mean()
+    policy_loss, moved = surrogate(log_ratio, verdict.advantages, clip)
     entropy = agent.policy.entropy(outputs).mean()
     sides = policy_loss - entropy_weight * entropy, agent.critic.config.coefficient * verdict.loss
+    metrics = {
+        "critic_loss": verdict.loss.detach(),
+        "policy_loss": policy_loss.detach(),
+        "entropy": entropy.detach(),
+        **moved,
+        **verdict.metrics,
+    }
+    return sides, metrics
 
+
+def surrogate(
+    log_ratio: Tensor, advantages: Tensor, clip: float | Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """PPO's clipped objective as a loss, and how far the policy has moved.
+
+    −mean min(ρ A, clip(ρ, 1 − ε, 1 + ε) A), Schulman et al. (2017), Eq. 7.
+
+    Args:
+      log_ratio: log ρ, of the actions' probabilities now and when they were chosen, `[B]`.
+      advantages: A, `[B]`, without a gradient.
+      clip: ε > 0.
+    """
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - clip, 1 + clip)  # type: ignore[arg-type]
+    loss = -torch.minimum(ratio * advantages, clipped * advantages).mean()
     with torch.no_grad():
-        metrics = {
-            "critic_loss": verdict.loss.detach(),
-            "policy_loss": policy_loss.detach(),
-            "entropy": entropy.detach(),
+        moved = {
             "approx_kl": (ratio - 1 - log_ratio).mean(),
             "clip_fraction": (ratio != clipped).float().mean(),
-            **verdict.metrics,
         }
-    return sides, metrics
+    return loss, moved
 
 
 def _check_finite(name: str, values: np.ndarray) -> None:

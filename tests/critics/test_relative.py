@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from relval.critics import Minibatch
+from relval.critics import Minibatch, RelativeConfig
 from relval.critics.pairs import Pairs
 from relval.relative import (
     Delta,
@@ -246,14 +246,23 @@ def test_refreshed_targets_are_those_of_the_parameters_of_now(
     case.learn_something()
     with torch.no_grad():
         now = case.critic.remember(case.features)
-    again = case.critic.prepare(replace(case.rollout, memory=now), gamma=GAMMA, lam=LAM)
-    case.prepared = case.critic.refresh(case.prepared, again)
+    rollout = replace(case.rollout, memory=now)
+    case.prepared = case.critic.refresh(case.prepared, rollout, gamma=GAMMA, lam=LAM)
     for minibatch in case.minibatches():
         i, j = learned_pairs(minibatch, pairs)
         y = n_step_targets(LinearDelta(now), case.traj, i, j, n=5, gamma=GAMMA)
         expected = pair_loss(differences(case, i, j), y, old=old(i, j), clip=clip)
         assert_same_loss(case, case.evaluate(minibatch).loss, expected)
     assert torch.equal(case.advantages(), advantages)
+
+
+def test_a_rollout_moves_the_constant_once_however_often_targets_are_refreshed() -> None:
+    case = Case(RelativeConfig(refresh_targets=True))
+    remembered = {name: value.clone() for name, value in case.critic.named_buffers()}
+    assert remembered["prepared_rollouts"] == 1
+    other = replace(case.rollout, memory=case.rollout.memory + 5.0)
+    case.critic.refresh(case.prepared, other, gamma=GAMMA, lam=LAM)
+    assert dict(case.critic.named_buffers()) == remembered
 
 
 def test_partners_of_the_minibatch_are_random_ones() -> None:

@@ -126,7 +126,7 @@ def test_tables_in_markdown_latex_and_csv() -> None:
     margin = 4.303 / math.sqrt(3)
     text = tables.markdown(table)
     assert f"| Pong | 2.0 ± {margin:.1f} (1.0, 2.0, 3.0) | **2,500** | - |" in text
-    assert text.endswith("\nWhat it is.\n")
+    assert text.endswith("\nWhat it is. The highest mean is bold.\n")
     assert rf"Pong & $2.0 \pm {margin:.1f}$ & $\mathbf{{2{{,}}500}}$ & $-$ \\" in tables.latex(
         table
     )

@@ -355,6 +355,22 @@ def test_buffers_of_stable_baselines3_mean_the_default(buffer: type[RolloutBuffe
     assert type(model.rollout_buffer) is RelativeRolloutBuffer
 
 
+def test_a_buffer_for_arrays_is_refused_where_observations_are_dictionaries() -> None:
+    class Derived(RelativeRolloutBuffer):
+        pass
+
+    env = DummyVecEnv([lambda: TimeLimit(Parts(), 4)])
+    with pytest.raises(ValueError, match=r"Derived .* from RelativeDictRolloutBuffer"):
+        small(env, policy="MultiInputPolicy", rollout_buffer_class=Derived)
+
+
+def test_normalising_advantages_can_be_changed_later_as_with_ppo() -> None:
+    model = small(walks(1)).learn(1)
+    model.normalize_advantage = False
+    model.learn(1)
+    assert not model.critic.config.normalise_advantages
+
+
 class Reader(BaseCallback):
     """Looks at the rollout as it is stored."""
 

@@ -105,8 +105,10 @@ class Critic(nn.Module, ABC, Generic[Prepared]):
         """Whether each epoch after the first begins with `refresh`."""
         return False
 
-    def refresh(self, prepared: Prepared, again: Prepared) -> Prepared:
-        """What was prepared first, renewed by what the parameters of now would prepare."""
+    def refresh(
+        self, prepared: Prepared, rollout: Rollout, *, gamma: float, lam: float
+    ) -> Prepared:
+        """What was prepared, renewed; `rollout.memory` is by now of the parameters of now."""
         raise NotImplementedError
 
     def diagnose(

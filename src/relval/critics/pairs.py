@@ -25,7 +25,7 @@ class Pairs(Minibatch):
 
 
 def some_pairs(transitions: Tensor) -> tuple[Tensor, Tensor]:
-    """Each transition with another one, far from it in time and of another environment."""
+    """Each transition with another one, about half a rollout away."""
     return transitions, transitions.roll(len(transitions) // 2 + 1)
 
 

@@ -93,8 +93,8 @@ class RelativeConfig(CriticConfig):
     offset_rate: Share = 0.1
     """With the anchor mean and a linear head: the weight of the newest rollout in the constant."""
     mask_terminal: bool = True
-    """Let the end of an episode be worth zero in advantages, as in GAE; or else as much as the
-    next episode's start, which follows it."""
+    """Let the end of an episode be worth zero in advantages, as in GAE; or else as much as what is
+    seen next, which in Atari is the next episode's start."""
     clip: Positive | None = None
     """Largest departure from the old difference that the loss rewards; None for no limit."""
 
@@ -159,18 +159,24 @@ class RelativeCritic(Critic[_Prepared]):
 
     def prepare(self, rollout: Rollout, *, gamma: float, lam: float) -> _Prepared:
         """Old differences, targets for any pair, and relative advantages."""
+        prepared, offset = self._prepare(rollout, gamma=gamma, lam=lam)
+        if self.config.anchor in _LASTING:
+            self.offset.copy_(offset)
+            self.prepared_rollouts += 1
+        return prepared
+
+    def _prepare(self, rollout: Rollout, *, gamma: float, lam: float) -> tuple[_Prepared, Tensor]:
+        """The same, and the constant that a rollout leaves behind, once."""
         config, traj, memory = self.config, rollout.traj, rollout.memory
         old = self.delta(memory)
         with torch.no_grad():
             values, offset = self._anchored(old, traj, gamma=gamma, lam=lam)
-        if config.anchor in _LASTING:
-            self.offset.copy_(offset)
-            self.prepared_rollouts += 1
         masked = traj if config.mask_terminal else _going_on(traj)
         advantages = gae(masked, values, gamma=gamma, lam=lam).flatten()
         if config.target == "returns":
             returns = lambda_returns(masked, values, gamma=gamma, lam=config.target_lam).flatten()
-            return _Prepared(old, LinearDelta(returns), advantages, SeparablePairs(returns))
+            separable = SeparablePairs(returns)
+            return _Prepared(old, LinearDelta(returns), advantages, separable), offset
         rule, target_lam = config.both_terminal, 1.0
         if config.target == "lambda":
             n, target_lam = traj.steps, config.target_lam
@@ -178,7 +184,7 @@ class RelativeCritic(Critic[_Prepared]):
         else:
             n = 1 if config.target == "one-step" else config.n
             targets = partial(n_step_targets, n=n)
-        return _Prepared(
+        prepared = _Prepared(
             old,
             partial(targets, old, traj, gamma=gamma, both_terminal=rule),
             advantages,
@@ -186,6 +192,7 @@ class RelativeCritic(Critic[_Prepared]):
             if self.in_closed_form
             else None,
         )
+        return prepared, offset
 
     def _anchored(
         self, delta: Delta, traj: Trajectories, *, gamma: float, lam: float
@@ -217,8 +224,11 @@ class RelativeCritic(Critic[_Prepared]):
         """Whether targets are computed anew in each epoch."""
         return self.config.refresh_targets
 
-    def refresh(self, prepared: _Prepared, again: _Prepared) -> _Prepared:
+    def refresh(
+        self, prepared: _Prepared, rollout: Rollout, *, gamma: float, lam: float
+    ) -> _Prepared:
         """New targets, with the old differences and advantages."""
+        again, _ = self._prepare(rollout, gamma=gamma, lam=lam)
         return replace(again, old=prepared.old, advantages=prepared.advantages)
 
     def minibatches(

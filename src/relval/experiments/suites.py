@@ -120,6 +120,8 @@ DAE = Variant("dae", "dae")
 _ABLATED_GAMES = tuple(row["game"] for row in read_table("paper_pair_sampling_ablation.csv"))
 _ATARI_STEPS = 10_000_000
 """The paper's 40M frames."""
+_ATARI_ABSOLUTE = Variant("absolute", "absolute", preset="relval")
+_ATARI_RELVAL = Variant("relval", "relative", preset="relval")
 _ANCHORS = get_args(Anchor)
 _GAUGES = (0, 10, 100, 1000)
 
@@ -170,11 +172,11 @@ SUITES: dict[str, Suite] = {
         cites="of Table 1, four games",
         envs=("Pong", "Breakout", "Tennis", "Boxing"),
         variants=(
-            Variant("absolute", "absolute", preset="relval"),
+            _ATARI_ABSOLUTE,
             Variant("cleanrl", "absolute", preset="cleanrl"),
             _reading("paper"),
             _reading("weight-0.3", options={"coefficient": 0.3}),
-            Variant("relval", "relative", preset="relval"),
+            _ATARI_RELVAL,
         ),
         seeds=tuple(range(1, 11)),
         total_steps=_ATARI_STEPS,
@@ -194,7 +196,7 @@ SUITES: dict[str, Suite] = {
         cites="Table 3, and what it does not say",
         envs=("Pong", "Breakout"),
         variants=(
-            Variant("absolute", "absolute", preset="relval"),
+            _ATARI_ABSOLUTE,
             _reading("paper"),
             _reading("half", options={"coefficient": 0.625}),
             _reading("weight-0.3", options={"coefficient": 0.3}),
@@ -215,7 +217,7 @@ SUITES: dict[str, Suite] = {
         summary="settings that might serve the preset relval better, on two games",
         envs=("Pong", "Breakout"),
         variants=(
-            Variant("absolute", "absolute", preset="relval"),
+            _ATARI_ABSOLUTE,
             _candidate("weight-0.3"),
             _candidate("lambda", target="lambda"),
             _candidate("lambda-all", **_LAMBDA_ALL),
@@ -224,6 +226,13 @@ SUITES: dict[str, Suite] = {
             _candidate("returns-mean-0.1", **_RETURNS, anchor="mean", coefficient=0.1),
         ),
         seeds=(1, 2, 3),
+        total_steps=1_500_000,
+    ),
+    "pong": Suite(
+        summary="the preset relval and PPO's own critic on Pong, with seeds that did not choose it",
+        envs=("Pong",),
+        variants=(_ATARI_ABSOLUTE, _ATARI_RELVAL),
+        seeds=(5, 6, 7),
         total_steps=1_500_000,
     ),
     "value-init": Suite(

@@ -109,7 +109,8 @@ def markdown(table: Comparison) -> str:
     else:
         header = ["", *variants]
         rows = [[game, *(_entry(table, game, name) for name in variants)] for game in games]
-    return _markdown(header, rows) + f"\n{table.note}\n"
+    bold = " The highest mean is bold." if any(table.wins.values()) else ""
+    return _markdown(header, rows) + f"\n{table.note}{bold}\n"
 
 
 def _entry(table: Comparison, game: str, variant: str) -> str:

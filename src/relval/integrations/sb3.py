@@ -19,6 +19,7 @@ from relval.critics import Minibatch, RelativeConfig, Rollout
 from relval.critics.base import explained_variance
 from relval.critics.pairs import some_pairs
 from relval.critics.relative import RelativeCritic
+from relval.ppo import surrogate
 from relval.relative import Trajectories
 from relval.runs import Config
 
@@ -156,7 +157,8 @@ class RelativePPO(PPO):
       classes mean the default.
 
     `load` and `set_parameters` take files of `PPO` as well; `load` then has the `vf_coef` stored
-    there. Where a file has no state that fits the critic's anchor, the critic begins anew.
+    there. Where a file has no state that fits the critic's anchor, the critic begins anew. The
+    other way round there is no way: `PPO` refuses the critic's state in files of `RelativePPO`.
 
     Two options of `RelativeConfig` are not here: `head`, because the policy's value network is the
     head, and `refresh_targets`, because a rollout keeps the scores of its last states, but not
@@ -279,16 +281,15 @@ class RelativePPO(PPO):
             bias.requires_grad_(False)
 
     def _choose_buffer(self) -> None:
+        has_parts = isinstance(self.observation_space, spaces.Dict)
+        wanted = RelativeDictRolloutBuffer if has_parts else RelativeRolloutBuffer
         # Files of PPO hold SB3's own choice.
         if self.rollout_buffer_class in (None, RolloutBuffer, DictRolloutBuffer):
-            has_parts = isinstance(self.observation_space, spaces.Dict)
-            self.rollout_buffer_class = (
-                RelativeDictRolloutBuffer if has_parts else RelativeRolloutBuffer
-            )
-        if not issubclass(self.rollout_buffer_class, RelativeRolloutBuffer):
+            self.rollout_buffer_class = wanted
+        if not issubclass(self.rollout_buffer_class, wanted):
             raise ValueError(
-                f"{self.rollout_buffer_class.__name__} forgets where episodes were truncated; "
-                "derive rollout_buffer_class from RelativeRolloutBuffer, or pass None"
+                f"{self.rollout_buffer_class.__name__} cannot hold what the critic needs of these "
+                f"observations; derive rollout_buffer_class from {wanted.__name__}, or pass None"
             )
 
     def _critic_clip(self) -> float | None:
@@ -315,7 +316,11 @@ class RelativePPO(PPO):
         optimizer = self.policy.optimizer
         self._update_learning_rate(optimizer)
         clip = self.clip_range(self._current_progress_remaining)
-        self.critic.config = replace(self.critic.config, clip=self._critic_clip())
+        self.critic.config = replace(
+            self.critic.config,
+            clip=self._critic_clip(),
+            normalise_advantages=self.normalize_advantage,  # may have been changed, as with PPO
+        )
         seen: dict[str, list[float]] = defaultdict(list)
         for epoch in range(self.n_epochs):
             seen["approx_kl"].clear()  # SB3 reports that of the last epoch
@@ -351,9 +356,7 @@ class RelativePPO(PPO):
         own = slice(len(minibatch.transitions))
         verdict = self.critic.evaluate(self.rollout_buffer.prepared, minibatch, scores)
         log_ratio = (log_prob - samples.old_log_prob)[own]
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1 - clip, 1 + clip)
-        policy_loss = -torch.min(ratio * verdict.advantages, clipped * verdict.advantages).mean()
+        policy_loss, moved = surrogate(log_ratio, verdict.advantages, clip)
         entropy_loss = (log_prob if entropy is None else -entropy)[own].mean()
         loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * verdict.loss
         return loss, {
@@ -361,8 +364,7 @@ class RelativePPO(PPO):
             "policy_gradient_loss": policy_loss,
             "value_loss": verdict.loss,
             "entropy_loss": entropy_loss,
-            "approx_kl": (ratio - 1 - log_ratio).mean(),
-            "clip_fraction": (ratio != clipped).float().mean(),
+            **moved,
         }
 
     def _record(self, seen: dict[str, list[float]], clip: float) -> None:

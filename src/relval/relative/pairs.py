@@ -251,7 +251,7 @@ class Expansion:
 class SeparablePairs:
     """The mean over all pairs where targets separate, y(i, j) = g_i − g_j: 2 Var(scores − g).
 
-    It is asked as `AllPairs` and `Expansion` are.
+    It is expanded as `AllPairs` is, and then asked as `Expansion` is.
     """
 
     targets: Tensor

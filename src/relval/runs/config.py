@@ -44,9 +44,9 @@ class Config:
     device: Literal["cpu", "cuda"] = "cpu"
     """Where networks live."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
-    """On a GPU: how encoders compute; parameters are float32 always."""
+    """How encoders compute on a GPU; parameters are float32 always."""
     compile: Literal["on", "off"] = "on"
-    """On a GPU: whether steps are recorded as CUDA graphs and replayed, which changes no result."""
+    """Whether steps are recorded as CUDA graphs on a GPU and replayed, which changes no result."""
     checkpoint_every: Count = 100_000
     """Steps between checkpoints."""
 

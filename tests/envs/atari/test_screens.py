@@ -282,30 +282,6 @@ def test_the_last_screens_of_an_episode_are_those_of_its_last_stack(rollout: Rol
         assert_close(torch.from_numpy(frame), torch.from_numpy(expected))
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 7, 201])
-def test_stacks_that_are_rebuilt_from_single_frames_are_the_pushed_ones(
-    rollout: Rollout, length: int
-) -> None:
-    pushed = rollout.pushed()
-    for begin in range(0, len(pushed), length):
-        part = slice(begin, begin + length)
-        before = pushed[begin, :, :-1].transpose(0, 1)
-        frames = torch.cat([before, rollout.frames[part]])
-        rows = tensors.stack_rows(rollout.first[part])
-        assert rows.dtype == torch.int64
-        rebuilt = tensors.stacks(frames, rows)
-        assert torch.equal(rebuilt, pushed[part])
-
-
-def test_a_rollout_need_not_say_whether_it_begins_with_an_episode(rollout: Rollout) -> None:
-    pushed = rollout.pushed()
-    frames = torch.cat([pushed[0, :, :-1].transpose(0, 1), rollout.frames])
-    first = rollout.first.clone()
-    assert first[0].all()
-    first[0] = False
-    assert torch.equal(tensors.stacks(frames, tensors.stack_rows(first)), pushed)
-
-
 def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     """Within one grey level: averages half way between two may be rounded either way."""
     assert ours.shape == theirs.shape

@@ -1,12 +1,8 @@
-"""From screens to frames and stacks, on tensors of any device.
-
-A rollout stores each frame once: `stack_rows` says which four make a stack.
-"""
+"""From screens to frames and stacks, on tensors of any device."""
 
 import torch
 from torch import Tensor
 
-from relval.envs.atari.player import STACK
 from relval.envs.atari.screens import WIDTH, area_weights
 
 
@@ -48,29 +44,3 @@ def push(stacks: Tensor, frames: Tensor, first: Tensor) -> Tensor:
     """
     moved = torch.cat([stacks[:, 1:], frames[:, None]], 1)
     return torch.where(first[:, None, None, None], frames[:, None], moved)
-
-
-def stack_rows(first: Tensor) -> Tensor:
-    """Which frames make the stacks of a rollout.
-
-    Frames are stored as `[3 + T, N, 84, 84]`: the three before the rollout, as they stand in the
-    first state's stack, then one for each state. The stack of state t of environment n is
-    `frames[stack_rows(first)[t, n], n]`.
-
-    Args:
-      first: Which states begin an episode, `[T, N]`; for the first one it makes no difference.
-
-    Returns:
-      Rows of the memory of frames, `[T, N, 4]`, int64.
-    """
-    history = STACK - 1
-    rows = torch.arange(history, history + len(first), device=first.device)[:, None]
-    begins = torch.where(first, rows, 0).cummax(0).values
-    past = torch.arange(-history, 1, device=first.device)
-    return torch.maximum(rows[..., None] + past, begins[..., None])
-
-
-def stacks(frames: Tensor, rows: Tensor) -> Tensor:
-    """Stacks `[T, N, 4, 84, 84]` from single frames `[3 + T, N, 84, 84]` and their rows."""
-    envs = torch.arange(frames.shape[1], device=frames.device)[:, None]
-    return frames[rows, envs]
