@@ -5,7 +5,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from html import escape
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from relval import envs
+from relval._page import prose
 from relval.critics import CRITICS
 from relval.relative import minvar_offset, ranked_values, telescoped_values
 from relval.runs import Run, record, train
@@ -324,7 +324,7 @@ def test_without_pictures_there_is_a_page_that_says_why_and_no_video(
     _, reason = told.out.splitlines()
     assert re.search(message, reason)
     page = unseen.folder / "inspect.html"
-    assert escape(reason.removeprefix("without pictures: ")) in page.read_text(encoding="utf-8")
+    assert prose(reason.removeprefix("without pictures: ")) in page.read_text(encoding="utf-8")
     data = data_of(page)
     assert data["frames"] == [""] * (STEPS + 1)
     assert len(data["values"]["anchored"]) == STEPS + 1
@@ -468,6 +468,7 @@ def test_a_page_without_pictures_shows_the_rest(unseen: Run, page: Page, tmp_pat
     scrub(page, 7)
     assert text_of(page, "now-step") == f"7 of {STEPS}"
     assert "relval[video]" in text_of(page, "unseen")
+    assert "`" not in text_of(page, "unseen")
     assert page.run("[...document.querySelectorAll('img')].every(i => i.clientWidth === 0)")
     for selector in ("#curves svg", "#matrix svg"):
         assert box_of(page, selector)[3] > 100

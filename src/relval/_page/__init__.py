@@ -1,6 +1,7 @@
 """Pages that open from disk and need nothing beside them."""
 
 import json
+import re
 from collections.abc import Iterable
 from html import escape
 from importlib import resources
@@ -63,6 +64,11 @@ def facts(facts: dict[str, str]) -> str:
         f"<li><strong>{escape(what)}</strong> {escape(label)}</li>" for label, what in facts.items()
     )
     return f'<ul class="facts">{shown}</ul>'
+
+
+def prose(text: str) -> str:
+    """Text as HTML, with what stands in backticks as code."""
+    return re.sub(r"`(.*?)`", r"<code>\1</code>", escape(text))
 
 
 def short(x: float) -> float:

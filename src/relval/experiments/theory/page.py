@@ -3,7 +3,7 @@
 import re
 from html import escape
 
-from relval._page import page
+from relval._page import page, prose
 from relval.experiments.theory.exhibit import Check, Exhibit, Table
 
 
@@ -63,6 +63,5 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 def _mathematics(text: str) -> str:
     """Text with `x_t`, `x_{a<b}`, `x^n` and `x^(a−b)` set as indices and exponents, and names."""
-    text = re.sub(r"_(\w)|_\{(.*?)\}", lambda m: f"<sub>{m[1] or m[2]}</sub>", escape(text))
-    text = re.sub(r"`(.*?)`", r"<code>\1</code>", text)
+    text = re.sub(r"_(\w)|_\{(.*?)\}", lambda m: f"<sub>{m[1] or m[2]}</sub>", prose(text))
     return re.sub(r"\^(\w)|\^\((.*?)\)", lambda m: f"<sup>{m[1] or m[2]}</sup>", text)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relval._page import facts, page, short
+from relval._page import facts, page, prose, short
 from relval.critics import critic_name
 from relval.runs.inspection.recording import GAMES, Recording
 from relval.runs.run import Run
@@ -52,7 +52,7 @@ def _facts(run: Run, recording: Recording) -> str:
 def _unseen(recording: Recording) -> str:
     """Why there are no pictures, where there are none."""
     reason = recording.unseen
-    return reason and f'<p id="unseen" class="quiet">Without pictures: {escape(reason)}.</p>'
+    return reason and f'<p id="unseen" class="quiet">Without pictures: {prose(reason)}.</p>'
 
 
 _PLAYED = """
