@@ -27,5 +27,10 @@ def unknown(what: str, name: str, known: Iterable[str], *, otherwise: str) -> Va
 
 
 def not_installed(what: str, extra: str) -> str:
-    """That a package is missing, and the command that installs it with an extra of relval's."""
-    return f'{what} is not installed: run `pip install "relval[{extra}]"`'
+    """That a package is missing, and what to do."""
+    return f"{what} is not installed: run {installing(extra)}"
+
+
+def installing(extra: str) -> str:
+    """The command that installs relval with an extra, and so what that needs."""
+    return f'`pip install "relval[{extra}]"`'

@@ -4,7 +4,6 @@ import argparse
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from relval import __version__
+from relval._errors import raised_in
 
 if TYPE_CHECKING:
     from relval.runs import Config, Run
@@ -476,12 +476,6 @@ def _whole(text: str) -> int:
     raise ValueError(f"a whole number was expected, such as 1000000 or 1e6, got {text!r}")
 
 
-def _is_ours(error: Exception) -> bool:
-    """Whether relval itself raised it, and not an environment or a library."""
-    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
-    return str(innermost.f_globals.get("__name__")).partition(".")[0] == "relval"
-
-
 def main() -> None:
     """Runs the command that the arguments name."""
     if sys.argv[1:] == ["--version"]:
@@ -497,7 +491,9 @@ def main() -> None:
     except (ArithmeticError, OSError, ImportError, RuntimeError, ValueError) as error:
         if os.environ.get("RELVAL_TRACEBACK"):
             raise
-        hint = "" if _is_ours(error) else " (RELVAL_TRACEBACK=1 shows where this comes from)"
+        # An environment or a library may have raised it.
+        ours = raised_in(error) == "relval"
+        hint = "" if ours else " (RELVAL_TRACEBACK=1 shows where this comes from)"
         print(f"relval: {error}{hint}", file=sys.stderr)
         status = 2
     except Exception as error:

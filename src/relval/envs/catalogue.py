@@ -3,7 +3,7 @@
 import importlib.util
 from dataclasses import dataclass
 
-from relval._names import not_installed
+from relval._names import installing, not_installed
 from relval.envs import atari, minatar
 
 
@@ -31,7 +31,7 @@ def catalogue() -> list[Family]:
             "Gymnasium",
             "by their ids, where observations form a Box, of which images are seen as vectors, and "
             "actions are discrete or continuous; HalfCheetah-v5 and its like need "
-            '`pip install "relval[mujoco]"`, LunarLander-v3 and its like '
+            f"{installing('mujoco')}, LunarLander-v3 and its like "
             '`pip install "gymnasium[box2d]"`; for example',
             ["CartPole-v1", "Acrobot-v1", "LunarLander-v3", "Pendulum-v1", "HalfCheetah-v5"],
         ),

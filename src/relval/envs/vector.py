@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from relval._bounds import Count, Natural, Share
-from relval._names import unknown
+from relval._errors import raised_in
+from relval._names import installing, unknown
 from relval.envs import atari, minatar
 from relval.envs.atari import AtariPool
 from relval.envs.random_state import capture as _capture_generator
@@ -183,7 +183,7 @@ def _missing(what: str) -> str:
     """What to install, from Gymnasium's message about what is missing."""
     for package, extra in (("pygame", "video"), ("mujoco", "mujoco")):
         if package in what.lower():
-            return f'the package `{package}`: run `pip install "relval[{extra}]"`'
+            return f"the package `{package}`: run {installing(extra)}"
     return f"a package that is missing: {what}"
 
 
@@ -191,8 +191,7 @@ def _is_from_opengl(error: Exception) -> bool:
     """Whether MuJoCo or PyOpenGL, which may be missing and are not imported here, raised it."""
     if type(error).__module__.partition(".")[0] in ("mujoco", "OpenGL"):
         return True
-    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
-    return str(innermost.f_globals.get("__name__")).partition(".")[0] == "OpenGL"
+    return raised_in(error) == "OpenGL"
 
 
 def seen_space(envs: VectorEnv[Any, Any, Any], config: EnvConfig) -> gym.Space[np.ndarray]:
