@@ -40,7 +40,7 @@ def train() -> int:
                 + ", ".join(map(str, surplus))
             )
         options = tyro.cli(_ResumeOptions, prog="relval train --resume DIR", args=rest)
-        run = resume(chosen.resume, quiet=options.quiet, wandb=options.wandb)
+        run = resume(chosen.resume, device=options.device, quiet=options.quiet, wandb=options.wandb)
         return _report(run)
     asked_for_help = "-h" in rest or "--help" in rest
     if env is None and not asked_for_help:
@@ -81,11 +81,17 @@ def _numbers(text: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _ResumeOptions:
+class _RunOptions:
     quiet: bool = False
     """Show no progress."""
     wandb: bool = False
     """Send curves to Weights & Biases too."""
+
+
+@dataclass(frozen=True)
+class _ResumeOptions(_RunOptions):
+    device: Literal["cpu", "cuda"] | None = None
+    """Where networks live from now on; by default where they did."""
 
 
 def _train_options(default: "Config") -> type:
@@ -93,7 +99,7 @@ def _train_options(default: "Config") -> type:
     from relval.runs import Config
 
     @dataclass(frozen=True)
-    class Options(_ResumeOptions):
+    class Options(_RunOptions):
         out: Path | None = None
         """The run's folder; by default one under runs, named for environment, critic and seed.
         With --seeds, the folder that holds theirs."""

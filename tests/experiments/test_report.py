@@ -37,6 +37,16 @@ def half(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_run_that_went_on_elsewhere_names_both_machines(tmp_path: Path) -> None:
+    found = made_up()
+    (origin,) = found.provenance
+    hardware = {**origin["hardware"], "gpu": "a GPU", "cores": 16}
+    moved = {**origin, "continued": [{**origin, "from_step": 9_000_000, "hardware": hardware}]}
+    report(store(replace(found, provenance=(moved,)), tmp_path / "a-study"), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "a processor, 2 cores; from step 9,000,000 on a GPU, 16 cores" in page
+
+
 def curves_of(page: Page, chart: str) -> list[str]:
     """The variants that a picture shows."""
     shown: list[str] = page.run(

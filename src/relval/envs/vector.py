@@ -220,9 +220,17 @@ def capture(envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
     return None
 
 
-def restore(envs: VectorEnv[Any, Any, Any], state: dict[str, Any]) -> None:
-    """Puts environments back into a captured state."""
-    if isinstance(envs, AtariPool | minatar.MinAtarVectorEnv):
+def restore(
+    envs: VectorEnv[Any, Any, Any], state: dict[str, Any], *, seen: np.ndarray | None = None
+) -> None:
+    """Puts environments back into a captured state.
+
+    What an agent saw in it is needed where they now preprocess what they then delivered raw.
+    """
+    if isinstance(envs, AtariPool):
+        envs.restore(state, stacks=seen)
+        return
+    if isinstance(envs, minatar.MinAtarVectorEnv):
         envs.restore(state)
         return
     cartpole: Any = envs.unwrapped

@@ -100,8 +100,13 @@ def _check_environments(jobs: list[Job]) -> None:
 
 
 def _check_settings(job: Job) -> None:
-    """Refuses a folder whose run was made with other settings than the suite's."""
-    if files.is_begun(job.folder) and load(job.folder).config != job.config:
+    """Refuses a folder whose run was made with other settings than the suite's.
+
+    The device may be another: what began on a GPU goes on without one, and the other way round.
+    """
+    if not files.is_begun(job.folder):
+        return
+    if replace(load(job.folder).config, device=job.config.device) != job.config:
         raise ValueError(
             f"{job.folder} was made with other settings than the suite now has: remove it, or "
             "choose another --out"

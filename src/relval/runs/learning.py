@@ -4,9 +4,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 import torch
 
@@ -19,7 +20,7 @@ from relval.runs.config import Config, to_yaml
 from relval.runs.display import Display, Progress, make_displays
 from relval.runs.logs import CsvLog, TensorBoard, Tracker, WeightsAndBiases, require_wandb
 from relval.runs.profile import Profile
-from relval.runs.provenance import provenance
+from relval.runs.provenance import continued, provenance
 from relval.runs.run import Run, load, opened
 from relval.runs.trainer import Trainer
 from relval.runs.watch import Watch
@@ -112,6 +113,7 @@ def train_together(
 def resume(
     run: Run | str | Path,
     *,
+    device: Literal["cpu", "cuda"] | None = None,
     quiet: bool = False,
     wandb: bool = False,
     say: Callable[[str], object] = print,
@@ -120,6 +122,8 @@ def resume(
 
     Args:
       run: A run or its folder; one that has finished is left alone.
+      device: Where networks live from now on; by default where they did. Another one draws other
+        random numbers, and rounds otherwise.
       quiet: Show no progress.
       wandb: Send curves to Weights & Biases too.
       say: What to do with messages, such as the step that the run goes on from.
@@ -133,7 +137,8 @@ def resume(
         return run
     if wandb:
         require_wandb()
-    _raise(_learn([_reopen(run, runs=1, say=say)], quiet=quiet, wandb=wandb))
+    begun = _reopen(run, runs=1, device=device or run.config.device, say=say)
+    _raise(_learn([begun], quiet=quiet, wandb=wandb))
     return run
 
 
@@ -143,6 +148,10 @@ def train_or_resume(
 ) -> dict[Path, Exception | None]:
     """Brings several runs to their end, in this process, quietly, each from where it stands.
 
+    Args:
+      configs: What to train. A run that has begun goes on as it was configured, on this device.
+      folders: Of the runs.
+
     Returns:
       By folder, what has stopped a run before its end; one that fails does not stop the others.
     """
@@ -151,8 +160,14 @@ def train_or_resume(
     for config, folder in zip(configs, folders, strict=True):
         try:
             if files.is_begun(folder):
-                run = load(folder)
-                begun.append(_reopen(run, runs=len(configs), say=lambda message: None))
+                begun.append(
+                    _reopen(
+                        load(folder),
+                        runs=len(configs),
+                        device=config.device,
+                        say=lambda message: None,
+                    )
+                )
             else:
                 _check_empty(folder)
                 begun.append(_begin(_make_trainer(config, runs=len(configs)), folder))
@@ -207,23 +222,26 @@ def _make_trainer(config: Config, *, runs: int) -> Trainer:
 
 
 def _begin(trainer: Trainer, folder: Path) -> _Begun:
-    """A new run in an empty folder."""
+    """A run at its beginning, in a folder without anything to keep."""
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / files.PROVENANCE, provenance())
     files.write(folder / files.CONFIG, to_yaml(trainer.config))
     return _Begun(Run(folder, trainer.config), trainer)
 
 
-def _reopen(run: Run, *, runs: int, say: Callable[[str], object]) -> _Begun:
+def _reopen(
+    run: Run, *, runs: int, device: Literal["cpu", "cuda"], say: Callable[[str], object]
+) -> _Begun:
     """A run as its newest checkpoint left it."""
-    trainer = _make_trainer(run.config, runs=runs)
+    trainer = _make_trainer(replace(run.config, device=device), runs=runs)
     newest = checkpoints.load_newest(run.folder / files.CHECKPOINTS)
     if newest is None:
         say(f"{run.folder} has no checkpoint yet: starting from the beginning")
-        return _Begun(run, trainer)
+        return _begin(trainer, run.folder)
     for lost in trainer.restore(newest):
         say(f"not restored: {lost}")
     say(f"{run.folder} goes on from step {trainer.step:,}")
+    files.write_json(run.folder / files.PROVENANCE, continued(run.provenance, trainer.step))
     return _Begun(run, trainer, newest.state["logs"])
 
 

@@ -33,6 +33,17 @@ def provenance() -> dict[str, Any]:
     }
 
 
+def continued(origin: dict[str, Any], from_step: int) -> dict[str, Any]:
+    """The provenance of a run that goes on here and now: it tells what is not as it was before."""
+    parts = [part for part in origin.get("continued", []) if part["from_step"] < from_step]
+    here = provenance()
+    before = parts[-1] if parts else origin
+    if here != {name: before.get(name) for name in here}:
+        parts.append({"from_step": from_step, **here})
+    began = {name: value for name, value in origin.items() if name != "continued"}
+    return {**began, "continued": parts} if parts else began
+
+
 def _versions() -> dict[str, str]:
     versions = {}
     for package in _PACKAGES:

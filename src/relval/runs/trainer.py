@@ -60,6 +60,8 @@ class Trainer:
         self.envs = self._make_envs(made)
         if on_gpu:
             _warn_of_few_cores(self.envs)
+        else:
+            _warn_of_idle_gpu(self.envs)
         space = envs.seen_space(self.envs, config.envs)
         torch.set_num_threads(1)  # initial weights depend on the number, in the last digits
         with torch.random.fork_rng(devices=[]):
@@ -247,23 +249,35 @@ class Trainer:
         _restore_moments(self.optimizer, _under("optimizer", tensors))
         if self.preferences is not None:
             _restore_preferred(self.preferences, _under("preferences", tensors))
-        self.generator.set_state(tensors["generator"])
         self.step, self.episodes = state["step"], state["episodes"]
         self.seconds = state["seconds"]
         self.last_scores.extend(state["last_scores"])
         self.normaliser.restore(state["normaliser"])
+        envs_seed, noise_seed = (
+            int(seed)
+            for seed in np.random.SeedSequence([self.config.seed, self.step]).generate_state(2)
+        )
+        lost = self._restore_noise(tensors["generator"], noise_seed)
         if state["envs"] is None:
-            return self._begin_anew()
-        envs.restore(self.envs, state["envs"])
-        self.collector.observations = tensors["observations"].numpy()
+            return lost + self._begin_anew(envs_seed)
+        observations = tensors["observations"].numpy()
+        envs.restore(self.envs, state["envs"], seen=observations)
+        self.collector.observations = observations
         self.collector.counter.restore(state["counter"])
-        return []
+        return lost
 
-    def _begin_anew(self) -> list[str]:
+    def _restore_noise(self, state: Tensor, seed: int) -> list[str]:
+        """Goes on with the random numbers; with others, if another kind of device drew them."""
+        if state.shape == self.generator.get_state().shape:
+            self.generator.set_state(state)
+            return []
+        self.generator.manual_seed(seed)
+        return ["the random numbers of another kind of device: others follow"]
+
+    def _begin_anew(self, seed: int) -> list[str]:
         """New episodes, other than those that the run began with."""
         self.normaliser.running[:] = 0.0  # returns of the episodes that are lost
-        seed = np.random.SeedSequence([self.config.seed, self.step])
-        self.collector = self._make_collector(int(seed.generate_state(1)[0]))
+        self.collector = self._make_collector(seed)
         return [f"the episodes in progress: {self.config.env} offers no way to restore them"]
 
 
@@ -280,6 +294,16 @@ def _warn_of_few_cores(vector: Any) -> None:
         warnings.warn(
             f"{vector.num_envs} games share {cores()} cores, so the GPU will mostly wait for them; "
             "give the run more cores",
+            stacklevel=3,
+        )
+
+
+def _warn_of_idle_gpu(vector: Any) -> None:
+    """Says what would make learning from images many times as fast."""
+    if isinstance(vector, envs.AtariPool) and torch.cuda.is_available():
+        warnings.warn(
+            "there is a GPU, and this run does not use it: --device cuda makes it many times as "
+            "fast",
             stacklevel=3,
         )
 

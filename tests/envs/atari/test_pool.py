@@ -330,6 +330,31 @@ def test_a_state_survives_json_and_another_number_of_workers(
     other.close()
 
 
+def test_a_state_goes_from_stacks_to_screens_and_back() -> None:
+    with (
+        closing(AtariPool("Breakout", 2, workers=0)) as stacks,
+        closing(AtariPool("Breakout", 2, workers=0, deliver="screens")) as screens,
+        closing(AtariPool("Breakout", 2, workers=0)) as other_stacks,
+        closing(AtariPool("Breakout", 2, workers=0, deliver="screens")) as other_screens,
+    ):
+        for pool in (stacks, screens):
+            pool.reset(seed=1)
+        seen = play(stacks, 37)[-1]["observations"]
+        play(screens, 37)
+        state_of_stacks, state_of_screens = stacks.capture(), screens.capture()
+        other_stacks.restore(json.loads(json.dumps(state_of_screens)), stacks=seen)
+        other_screens.restore(json.loads(json.dumps(state_of_stacks)))
+        assert other_stacks.capture() == state_of_stacks
+        assert other_screens.capture() == state_of_screens
+        assert_same(play(other_stacks, 200, seed=1), play(stacks, 200, seed=1))
+        assert_same(play(other_screens, 200, seed=1), play(screens, 200, seed=1))
+
+        before = other_stacks.capture()
+        with pytest.raises(ValueError, match="pass `stacks`"):
+            other_stacks.restore(state_of_screens)
+        assert other_stacks.capture() == before
+
+
 def test_capturing_changes_nothing(breakout: AtariPool) -> None:
     played = []
     for capturing in (False, True):

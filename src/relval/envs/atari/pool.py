@@ -220,17 +220,32 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             "observations": pack(self.board.observations.tobytes()),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Puts all games back into a captured state."""
+    def restore(self, state: dict[str, Any], *, stacks: np.ndarray | None = None) -> None:
+        """Puts all games back into a captured state.
+
+        Args:
+          state: From `capture`, of a pool of as many games.
+          stacks: The last four frames of each game, which are needed where this pool delivers
+            stacks and the captured one did not.
+        """
         if state["game"] != self.game or len(state["games"]) != self.num_envs:
             raise ValueError(
                 f"the state is of {len(state['games'])} games of {state['game']}, "
                 f"but this is a pool of {self.num_envs} games of {self.game}"
             )
         games = state["games"]
-        self._crew.call("restore", [{n: games[n] for n in share} for share in self._shares])
         saved = np.frombuffer(unpack(state["observations"]), np.uint8)
-        self.board.observations[:] = saved.reshape(self.board.observations.shape)
+        same_kind = saved.size == self.board.observations.size
+        if self._stacked and not same_kind and stacks is None:
+            raise ValueError(
+                "the state is of a pool that delivers screens, so this one, which delivers stacks, "
+                "needs the last four frames too: pass `stacks`"
+            )
+        self._crew.call("restore", [{n: games[n] for n in share} for share in self._shares])
+        if same_kind:
+            self.board.observations[:] = saved.reshape(self.board.observations.shape)
+        elif self._stacked:
+            self.board.observations[:] = stacks
         self._begun = True
 
     def close_extras(self, **kwargs: Any) -> None:

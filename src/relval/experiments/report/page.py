@@ -321,7 +321,12 @@ def _cost(study: Study) -> str:
 
 def _machine(answer: Tree) -> str:
     hardware = answer["hardware"]
-    return f"{hardware['gpu'] or hardware['cpu']}, {hardware['cores']} cores"
+    here = f"{hardware['gpu'] or hardware['cpu']}, {hardware['cores']} cores"
+    later = (
+        f"; from step {part['from_step']:,} on {_machine(part)}"
+        for part in answer.get("continued", ())
+    )
+    return here + "".join(later)
 
 
 def _settings(settings: Sequence[Tree]) -> str:
