@@ -45,7 +45,7 @@ class EnvConfig:
     """Atari: begin episodes with FIRE, in games that know it."""
     workers: Natural | None = None
     """Atari: processes that emulate, 0 for none beside the learner; by default one for each
-    environment, but no more than there are cores. Results do not depend on it."""
+    environment, but on a CPU no more than there are cores. Results do not depend on it."""
     ramping: bool = True
     """MinAtar: let the difficulty rise during an episode."""
 

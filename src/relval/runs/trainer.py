@@ -4,7 +4,6 @@ import os
 import time
 import warnings
 from collections import deque
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,7 +36,7 @@ class Trainer:
 
     Args:
       config: What to train.
-      runs: How many share this process, and so its cores.
+      runs: How many share this process.
     """
 
     def __init__(self, config: Config, *, runs: int = 1) -> None:
@@ -53,11 +52,8 @@ class Trainer:
         )
         self.device = torch.device(config.device)
         on_gpu = self.device.type == "cuda"
-        made = config.envs
-        if made.workers is None and runs > 1:
-            made = replace(made, workers=max(1, cores() // runs))
         self._runs = runs
-        self.envs = self._make_envs(made)
+        self.envs = self._make_envs(config.envs)
         if on_gpu:
             _warn_of_few_cores(self.envs)
         else:

@@ -667,12 +667,18 @@ def test_groups_step_by_themselves_to_the_same_end(pair: AtariPool) -> None:
 
 @pytest.mark.parametrize(
     ("cores", "deliver", "workers", "groups"),
-    [(4, "stacks", 3, 3), (3, "stacks", 2, 1), (1, "stacks", 0, 1), (3, "screens", 3, 3)],
+    [
+        *((4, "stacks", 3, 3), (3, "stacks", 2, 1), (1, "stacks", 0, 1)),
+        *((3, "screens", 3, 3), (1, "screens", 3, 3)),
+    ],
 )
 def test_all_cores_are_used_by_default(
     cores: int, deliver: Any, workers: int, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no core is left for this process, it emulates too, if it has nothing else to do."""
+    """Where no core is left for this process, it emulates too, if it has nothing else to do.
+
+    Screens come from a worker for each game: one is played while others wait for their actions.
+    """
     monkeypatch.setattr(pool_module, "cores", lambda: cores)
     with closing(AtariPool("Pong", 3, deliver=deliver)) as pool:
         assert len(pool.worker_pids) == workers

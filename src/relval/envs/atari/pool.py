@@ -50,8 +50,8 @@ class AtariPool(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
       noop_max: A game begins with 1 to this many frames without action.
       max_frames: A game is cut off after this many emulated frames.
       workers: Processes that emulate; 0 to do it in this one. By default, on Linux, one for each
-        environment, but no more than there are cores; where that takes all of them, and stacks are
-        delivered, this process emulates in the place of one. Results do not depend on it.
+        environment; where stacks are delivered no more than there are cores, and where that takes
+        all of them, this process emulates in the place of one. Results do not depend on it.
       start_method: How processes are started: `fork` or `spawn`.
       patience: Seconds after which a worker that does not answer counts as hanging.
     """
@@ -298,11 +298,14 @@ def _players_by_default(num_envs: int, stacked: bool) -> tuple[int, bool]:
     """How many processes are started, where that is possible, and whether this one plays as well.
 
     It does where there is no core more than environments, so that it could only wait in the way of
-    workers; but not for screens, of which it makes frames itself, meanwhile.
+    workers. But of screens it makes frames itself, meanwhile; there a core that has several workers
+    plays a game of one while another waits for its action.
     """
     if not hasattr(os, "memfd_create") or multiprocessing.current_process().daemon:
         return 0, True
-    joins = stacked and cores() <= num_envs
+    if not stacked:
+        return num_envs, False
+    joins = cores() <= num_envs
     return cores() - joins, joins
 
 

@@ -64,7 +64,8 @@ def run(updates: int = _UPDATES) -> None:
         options = _ALL_PAIRS if critic == "relative" else {}
         fast = Lever(f"{env}, {critic}", settings={"critic_options": options})
         _print(fast.name, *_measure(_trainer(fast, env, critic), updates))
-    _print("4 seeds of Pong at once, relative, all pairs", _together(4, updates))
+    for what, each in (("core", max(1, cores() // 4)), ("game", None)):
+        _print(f"4 seeds at once, all pairs, a worker for each {what}", _together(4, each, updates))
 
 
 def _print(name: str, speed: float, update: float | None = None) -> None:
@@ -113,9 +114,10 @@ def _measure(learner: Trainer, updates: int) -> tuple[float, float]:
     return speed, statistics.median(learning)
 
 
-def _together(count: int, updates: int) -> float:
-    """Steps per second of several runs in one process."""
-    fast = Lever("", settings={"critic_options": _ALL_PAIRS})
+def _together(count: int, each: int | None, updates: int) -> float:
+    """Steps per second of several runs in one process, each with so many workers."""
+    settings = {"critic_options": _ALL_PAIRS, "envs": {"workers": each}}
+    fast = Lever("", settings=settings)
     learners = [_trainer(fast, seed=seed, runs=count) for seed in range(1, count + 1)]
 
     def iterate(learner: Trainer, times: int) -> Any:
