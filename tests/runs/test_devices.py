@@ -66,7 +66,7 @@ def test_games_go_on_where_they_were(way: str) -> None:
     for _ in range(2):
         one.iterate()
     lost = other.restore(one.capture())
-    assert lost == (["the random numbers of another kind of device: others follow"] * HAS_GPU)
+    assert lost == (["the random numbers, which another kind of device drew"] * HAS_GPU)
     assert (other.step, other.episodes) == (one.step, one.episodes)
     before = one.collector.observations.copy()
     np.testing.assert_array_equal(other.collector.observations, before)
@@ -123,7 +123,7 @@ def test_a_run_goes_on_without_the_gpu_that_it_began_on(
 ) -> None:
     went_on = relval("train", "--resume", from_elsewhere, "--device", "cpu", "--quiet")
     assert went_on.status == 0, went_on.err
-    assert "not restored: the random numbers of another kind of device" in went_on.out
+    assert "not restored: the random numbers, which another kind" in went_on.out
     assert_went_on(from_elsewhere)
 
 

@@ -155,22 +155,18 @@ def train_or_resume(
     Returns:
       By folder, what has stopped a run before its end; one that fails does not stop the others.
     """
+    runs = len(configs)
     stopped_by: dict[Path, Exception | None] = {}
     begun: list[_Begun] = []
     for config, folder in zip(configs, folders, strict=True):
         try:
             if files.is_begun(folder):
                 begun.append(
-                    _reopen(
-                        load(folder),
-                        runs=len(configs),
-                        device=config.device,
-                        say=lambda message: None,
-                    )
+                    _reopen(load(folder), runs=runs, device=config.device, say=_say_nothing)
                 )
             else:
                 _check_empty(folder)
-                begun.append(_begin(_make_trainer(config, runs=len(configs)), folder))
+                begun.append(_begin(_make_trainer(config, runs=runs), folder))
         except Exception as failure:
             stopped_by[folder] = failure
     failures = _learn(begun, quiet=True, wandb=False)
@@ -243,6 +239,10 @@ def _reopen(
     say(f"{run.folder} goes on from step {trainer.step:,}")
     files.write_json(run.folder / files.PROVENANCE, continued(run.provenance, trainer.step))
     return _Begun(run, trainer, newest.state["logs"])
+
+
+def _say_nothing(message: str) -> None:
+    """Where nobody listens."""
 
 
 def _learn(

@@ -268,7 +268,7 @@ class Trainer:
             self.generator.set_state(state)
             return []
         self.generator.manual_seed(seed)
-        return ["the random numbers of another kind of device: others follow"]
+        return ["the random numbers, which another kind of device drew"]
 
     def _begin_anew(self, seed: int) -> list[str]:
         """New episodes, other than those that the run began with."""
