@@ -125,8 +125,12 @@ with_results = pytest.mark.skipif(
 @with_results
 def test_links_lead_somewhere() -> None:
     for path in DOCUMENTS:
-        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+        links = re.findall(r"\]\(([^)#:]+)(?:#([^)]+))?\)", path.read_text(encoding="utf-8"))
+        for link, place in links:
             assert (path.parent / link).exists(), f"{path.name} links to {link}"
+            if place and link.endswith(".html"):
+                page = (path.parent / link).read_text(encoding="utf-8")
+                assert f'id="{place}"' in page, f"{path.name} links to {link}#{place}"
 
 
 @pytest.mark.parametrize("table", sorted((ROOT / "results").glob("*/table.md")), ids=str)

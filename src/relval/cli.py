@@ -308,7 +308,7 @@ def sweep(
 
 
 def report(
-    folder: tyro.conf.Positional[Path | None] = None,
+    folders: tyro.conf.Positional[tuple[Path, ...]] = (),
     out: Path = Path("report.html"),
     paper: bool = False,
     csv: bool = False,
@@ -317,10 +317,10 @@ def report(
     picture: Path | None = None,
     reach: tuple[float, ...] = (),
 ) -> int:
-    """Write one self-contained page about the results of a sweep, finished or not.
+    """Write one self-contained page about the results of a sweep, finished or not, or of several.
 
     Args:
-        folder: The sweep's, such as results/minatar.
+        folders: The sweeps', such as results/minatar.
         out: The page.
         paper: Without any runs: the paper's aggregates, from the means that it prints.
         csv: Write the table of scores beside the page too, as CSV.
@@ -331,12 +331,20 @@ def report(
     """
     from relval.experiments import report, tables
 
-    if (folder is None) != paper:
+    if bool(folders) == paper:
         raise ValueError(
             "which results? Name a sweep's folder, for example: relval report results/minatar; or "
             "ask for the paper's own numbers: relval report --paper"
         )
-    study = report.report_paper(out) if folder is None else report.report(folder, out)
+    if len(folders) > 1:
+        if csv or markdown or latex or picture is not None or reach:
+            raise ValueError(
+                "tables, pictures and --reach are of one sweep: name one folder, or leave them out"
+            )
+        report.report_together(folders, out)
+        print(f"written: {out}")
+        return 0
+    study = report.report_paper(out) if paper else report.report(folders[0], out)
     written = [out]
     for suffix, wanted, write in (
         (".csv", csv, tables.comma_separated),

@@ -11,7 +11,7 @@ import pytest
 
 from relval import cli
 from relval.experiments.figures import styles
-from relval.experiments.report import draw, report, report_paper, study
+from relval.experiments.report import draw, report, report_paper, report_together, study
 from relval.experiments.suites import ABSOLUTE, RELATIVE, Variant
 from tests.browser import Page, browser
 from tests.experiments.studies import GAMES, SUITE, made_up, store
@@ -58,7 +58,7 @@ def curves_of(page: Page, chart: str) -> list[str]:
 
 def table_of(page: Page) -> list[list[str]]:
     rows: list[list[str]] = page.run(
-        "[...document.querySelectorAll('#games tr')]"
+        "[...document.querySelectorAll('.games tr')]"
         ".map(row => [...row.cells].map(cell => cell.innerText))"
     )
     return rows
@@ -84,23 +84,67 @@ def test_a_report_can_be_read_and_worked_with(half: Path, page: Page) -> None:
     assert rows[0][3].startswith("-")
     assert "2 of 3 runs" in rows[1][2]
     assert wins == ["best on", "0", "1", "2"]
-    bold = "[...document.querySelectorAll('#games td.best')].map(cell => cell.cellIndex)"
+    bold = "[...document.querySelectorAll('.games td.best')].map(cell => cell.cellIndex)"
     assert page.run(bold) == [2, 3, 3]
 
     everywhere = ["absolute", "relative", "dae"]
     assert curves_of(page, "curve Boxing") == everywhere
     assert curves_of(page, "curve Pong") == ["absolute", "relative"]
     assert curves_of(page, "aggregate IQM") == everywhere
-    page.run("[...document.querySelectorAll('#legend button')][1].click()")
+    page.run("[...document.querySelectorAll('.legend button')][1].click()")
     for chart in ("curve Boxing", "aggregate IQM", "profile", "efficiency"):
         assert curves_of(page, chart) == ["absolute", "dae"]
-    page.run("[...document.querySelectorAll('#legend button')][1].click()")
+    page.run("[...document.querySelectorAll('.legend button')][1].click()")
     assert curves_of(page, "curve Boxing") == everywhere
 
     raw = unquote(page.run("document.querySelector('a[download]').href").partition(",")[2])
     assert len(raw.splitlines()) == 1 + 23
     assert page.complaints == []
     assert page.requests == []
+
+
+def test_several_studies_are_read_one_after_the_other(page: Page, tmp_path: Path) -> None:
+    """Each has its own variants, and a legend that hides them in its own pictures."""
+    other = made_up(replace(SUITE, variants=(ABSOLUTE, RELATIVE), summary="another study"))
+    folders = [store(made_up(), tmp_path / "one"), store(other, tmp_path / "two")]
+    told = report_together(folders, tmp_path / "p.html")
+    assert [len(each.results.scores) for each in told] == [27, 18]
+    page.show(1280, 900)
+    page.open(tmp_path / "p.html")
+    heads = page.run("[...document.querySelectorAll('h1')].map(head => head.innerText)")
+    assert heads == ["45 runs in 2 studies", "one", "two"]
+    links = page.run(
+        "[...document.querySelectorAll('main > ul a')]"
+        ".map(a => [a.innerText, document.querySelector(a.hash + ' > h1').innerText])"
+    )
+    assert links == [["one", "one"], ["two", "two"]]
+    assert "another study (18 runs)" in page.run("document.body.innerText")
+
+    def shown() -> list[int]:
+        """Lines in each study's picture of Pong."""
+        lines: list[int] = page.run(
+            "[...document.querySelectorAll('figure[data-chart=\"curve Pong\"]')]"
+            ".map(figure => figure.querySelectorAll('g[data-variant]').length)"
+        )
+        return lines
+
+    assert shown() == [3, 2]
+    page.run("document.querySelector('#two .legend button').click()")
+    assert shown() == [3, 1]
+    page.run("document.querySelector('#one .legend button').click()")
+    assert shown() == [2, 1]
+    identifiers = page.run("[...document.querySelectorAll('[id]')].map(each => each.id)")
+    assert len(set(identifiers)) == len(identifiers)
+    assert page.complaints == []
+
+
+def test_studies_of_one_name_have_links_of_their_own(tmp_path: Path) -> None:
+    folders = [store(made_up(), tmp_path / name) for name in ("a/my study", "b/my study", "other")]
+    report_together(folders, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    names = ["my-study-1", "my-study-2", "other"]
+    assert re.findall(r'<section class="study" id="(.*?)">', page) == names
+    assert re.findall(r'href="#(.*?)"', page) == names
 
 
 def test_a_curve_is_read_by_pointing_and_zoomed_by_dragging(half: Path, page: Page) -> None:
@@ -156,13 +200,13 @@ def test_variants_are_told_apart_and_two_of_them_look_the_same_everywhere() -> N
 def test_many_variants_can_be_read(width: int, many: Path, page: Page) -> None:
     page.show(width, 900, phone=width < 400)
     page.open(many)
-    told = page.run("[...document.querySelectorAll('main > ul li')].map(li => li.innerText)")
+    told = page.run("[...document.querySelectorAll('.study > ul li')].map(li => li.innerText)")
     (sentence,) = [each for each in told if "tell" in each]
     assert sentence.endswith("a-variant-j, relative from absolute yet.")
     assert "In the paper: Table 1." in page.run("document.body.innerText")
 
     lines = page.run(
-        "[...document.querySelectorAll('#legend .sample line')]"
+        "[...document.querySelectorAll('.legend .sample line')]"
         ".map(line => line.getAttribute('stroke') + line.getAttribute('stroke-dasharray'))"
     )
     assert len(set(lines)) == 12
@@ -196,7 +240,7 @@ def test_many_variants_can_be_read(width: int, many: Path, page: Page) -> None:
     assert "1000" in ends
 
     assert page.run(
-        "(t => t.scrollWidth <= t.parentElement.clientWidth)(document.getElementById('origins'))"
+        "(t => t.scrollWidth <= t.parentElement.clientWidth)(document.querySelector('.origins'))"
     )
     assert page.complaints == []
 
@@ -292,15 +336,38 @@ def test_a_picture_has_every_game_that_was_played_and_every_variant(tmp_path: Pa
         draw(study.Study(made_up(without=GAMES)), tmp_path / "none.svg")
 
 
-@pytest.mark.parametrize("words", [[], ["somewhere", "--paper"]])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "which results?"),
+        (["somewhere", "--paper"], "which results?"),
+        (["here", "there", "--csv"], "name one folder"),
+        (["here", "there", "--reach", "9"], "name one folder"),
+    ],
+)
 def test_a_report_about_nothing_or_two_things_is_refused(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["relval", "report", *words])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "which results?" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_writes_a_page_about_several_sweeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [str(store(made_up(), tmp_path / name)) for name in ("one", "two")]
+    monkeypatch.setattr(sys, "argv", ["relval", "report", *folders, "--out", f"{tmp_path}/p.html"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"written: {tmp_path}/p.html\n"
+    assert "54 runs in 2 studies" in (tmp_path / "p.html").read_text(encoding="utf-8")
 
 
 def test_a_sweep_without_a_finished_run_is_said_to_be_so(tmp_path: Path) -> None:

@@ -1,24 +1,30 @@
 // Draws the pictures of a report from the numbers in the page, without any library.
 
-const hidden = new Set();
-const pictures = [];
-const variants = data.variants.map((variant) => variant.name);
-const look = (variant) => data.variants[variants.indexOf(variant)];
-const colour = (variant) => `var(--c${look(variant).colour})`;
-const dashes = (variant) => look(variant).dashes;
-const shown = () => variants.filter((variant) => !hidden.has(variant));
+// What the pictures of a study share: its variants, how they look, and which of them are hidden.
 
-// A short piece of a variant's line, to be set beside its name.
+function makeStudy({ variants, charts }) {
+  const hidden = new Set();
+  const looks = Object.fromEntries(variants.map((variant) => [variant.name, variant]));
+  const names = Object.keys(looks);
+  const shown = () => names.filter((name) => !hidden.has(name));
+  const colour = (name) => `var(--c${looks[name].colour})`;
+  const dashes = (name) => looks[name].dashes;
 
-function sample(variant) {
-  const svg = element("svg", { class: "sample", width: 22, height: 8, "aria-hidden": true });
-  element("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour(variant), "stroke-width": 3, "stroke-dasharray": dashes(variant) }, svg);
-  return svg;
+  // A short piece of a variant's line, to be set beside its name.
+  function sample(name) {
+    const svg = element("svg", { class: "sample", width: 22, height: 8, "aria-hidden": true });
+    element("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour(name), "stroke-width": 3, "stroke-dasharray": dashes(name) }, svg);
+    return svg;
+  }
+  return { names, charts, hidden, shown, colour, dashes, sample };
 }
 
 // Lines with bands: hover to read, drag to zoom, double-click to see all again.
 
-function lines(figure, chart) {
+let clips = 0;
+
+function lines(figure, chart, { shown, colour, dashes, sample }) {
+  const clip = `clip-${clips++}`;
   const height = 220, left = 46, right = 10, top = 10, bottom = 34;
   let zoom = null, pressed = null;
   const svg = element("svg", { role: "img", "aria-label": chart.label, height }, figure);
@@ -60,7 +66,6 @@ function lines(figure, chart) {
       text(number(x), { x: X(x), y: height - bottom + 15, "text-anchor": "middle" }, svg);
     text(chart.x_label, { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, svg);
 
-    const clip = `clip-${pictures.indexOf(picture)}`;
     const clipping = element("clipPath", { id: clip }, svg);
     element("rect", { x: left, y: 0, width: Math.max(0, width - left - right), height: height - bottom }, clipping);
     const inside = element("g", { "clip-path": `url(#${clip})` }, svg);
@@ -144,15 +149,14 @@ function lines(figure, chart) {
   svg.addEventListener("pointerleave", leave);
   svg.addEventListener("dblclick", () => see(null));
   reset.addEventListener("click", () => see(null));
-  const picture = { draw };
-  return picture;
+  return { draw };
 }
 
 // Points with intervals, a row for each variant.
 
-function intervals(figure, chart) {
+function intervals(figure, chart, { charts, shown, colour, dashes }) {
   const row = 26, top = 4, bottom = 24;
-  const alike = Object.values(data.charts).filter((other) => other.axis === chart.axis);
+  const alike = Object.values(charts).filter((other) => other.axis === chart.axis);
   const svg = element("svg", { role: "img", "aria-label": chart.label }, figure);
   function draw() {
     const width = svg.clientWidth || 320;
@@ -191,26 +195,34 @@ function intervals(figure, chart) {
   return { draw };
 }
 
-for (const figure of document.querySelectorAll("figure[data-chart]")) {
-  const chart = data.charts[figure.dataset.chart];
-  pictures.push((figure.classList.contains("lines") ? lines : intervals)(figure, chart));
-}
-const drawAll = () => pictures.forEach((picture) => picture.draw());
+// A section with its pictures, and the legend that shows and hides variants in them.
 
-const legend = document.getElementById("legend");
-for (const variant of variants) {
-  const button = document.createElement("button");
-  button.append(sample(variant), variant);
-  button.setAttribute("aria-pressed", "true");
-  button.title = "show or hide in all pictures";
-  button.addEventListener("click", () => {
-    if (!hidden.delete(variant)) hidden.add(variant);
-    button.setAttribute("aria-pressed", String(!hidden.has(variant)));
-    drawAll();
+function show(section, study) {
+  const pictures = [...section.querySelectorAll("figure[data-chart]")].map((figure) => {
+    const kind = figure.classList.contains("lines") ? lines : intervals;
+    return kind(figure, study.charts[figure.dataset.chart], study);
   });
-  legend.appendChild(button);
+  const draw = () => pictures.forEach((picture) => picture.draw());
+  for (const name of study.names) {
+    const button = document.createElement("button");
+    button.append(study.sample(name), name);
+    button.setAttribute("aria-pressed", "true");
+    button.title = "show or hide in all pictures";
+    button.addEventListener("click", () => {
+      if (!study.hidden.delete(name)) study.hidden.add(name);
+      button.setAttribute("aria-pressed", String(!study.hidden.has(name)));
+      draw();
+    });
+    section.querySelector(".legend").appendChild(button);
+  }
+  return { draw };
 }
+
+const sections = [...document.querySelectorAll("section.study")];
+const studies = sections.map((section, k) => show(section, makeStudy(data[k])));
 let width = 0;
 new ResizeObserver(() => {
-  if (document.body.clientWidth !== width) { width = document.body.clientWidth; drawAll(); }
+  if (document.body.clientWidth === width) return;
+  width = document.body.clientWidth;
+  studies.forEach((study) => study.draw());
 }).observe(document.body);

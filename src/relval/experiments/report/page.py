@@ -1,7 +1,8 @@
 """The page itself: HTML that needs nothing beside it."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple, dataclass, fields
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from relval.experiments.scores import Interval
 from relval.experiments.tables import Cell, Comparison, diagnosed, number, shown
 from relval.runs.display import duration
 
+_LEGEND = '<nav class="legend" aria-label="variants"></nav>'
 _SHORT = 12
 """Letters of a name that leave room for intervals in a small picture."""
 
@@ -21,16 +23,87 @@ Charts = dict[str, dict[str, Any]]
 """What the page's script draws, by the name that a figure asks for it with."""
 
 
-def render(study: Study, table: Comparison, *, title: str) -> str:
-    """The page about finished runs."""
+@dataclass(frozen=True)
+class _Section:
+    """A part of a page, whose pictures show the same variants."""
+
+    anchor: str
+    """Where links lead to it."""
+    told: Sequence[str]
+    """HTML; what is empty is left out."""
+    variants: Sequence[str]
+    charts: Charts
+
+    @property
+    def html(self) -> str:
+        """All of it."""
+        told = "\n".join(part for part in self.told if part)
+        return f'<section class="study" id="{self.anchor}">\n{told}\n</section>'
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the page's script draws."""
+        looks = styles(self.variants)
+        drawn = [
+            {
+                "name": name,
+                "colour": looks[name].colour,
+                "dashes": " ".join(map(str, looks[name].dashes)),
+            }
+            for name in self.variants
+        ]
+        return {"variants": drawn, "charts": self.charts}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a page tells about one study."""
+
+    title: str
+    study: Study
+    table: Comparison
+
+
+def render(parts: Sequence[Part]) -> str:
+    """The page about finished runs, of one study or of several, one after the other."""
+    title = f"{', '.join(part.title for part in parts)}: relative values"
+    anchors = _anchors([part.title for part in parts])
+    contents = [_contents(parts, anchors)] if len(parts) > 1 else []
+    sections = [_section(part, anchor) for part, anchor in zip(parts, anchors, strict=True)]
+    return _page(title, contents, sections)
+
+
+def _anchors(titles: Sequence[str]) -> list[str]:
+    """Titles as links name them, numbered where two are alike."""
+    names = [re.sub(r"[^\w-]+", "-", title) for title in titles]
+    return [
+        name if names.count(name) == 1 else f"{name}-{place}"
+        for place, name in enumerate(names, start=1)
+    ]
+
+
+def _contents(parts: Sequence[Part], anchors: Sequence[str]) -> str:
+    """What there is on a page about several studies."""
+    entries = (
+        f'<li><a href="#{anchor}">{escape(part.title)}</a>: '
+        f"{escape(part.study.results.suite.summary)} "
+        f"({_runs_in_words(part.study.results.scores)})</li>"
+        for part, anchor in zip(parts, anchors, strict=True)
+    )
+    runs = sum(len(part.study.results.scores) for part in parts)
+    return f"<h1>{runs:,} runs in {len(parts)} studies</h1><ul>{''.join(entries)}</ul>"
+
+
+def _section(part: Part, anchor: str) -> _Section:
+    study, table = part.study, part.table
     suite, charts = study.results.suite, Charts()
     cites = f" In the paper: {escape(suite.cites)}." if suite.cites else ""
-    sections = [
-        f"<h1>{escape(title)}</h1>",
+    told = [
+        f"<h1>{escape(part.title)}</h1>",
         f"<p>{escape(_sentence(suite.summary))}{cites}</p>",
         _facts(study),
         _findings(study, table),
-        '<nav id="legend" aria-label="variants"></nav>',
+        _LEGEND,
         _aggregates(study, charts),
         _profiles(study, charts),
         _games(study.results, table),
@@ -42,7 +115,7 @@ def render(study: Study, table: Comparison, *, title: str) -> str:
         _runs(study.results.scores),
         _about_intervals(study),
     ]
-    return _page(f"{title}: relative values", sections, study.variants, charts)
+    return _Section(anchor, told, study.variants, charts)
 
 
 def render_printed(study: Study, table: Comparison) -> str:
@@ -54,32 +127,25 @@ def render_printed(study: Study, table: Comparison) -> str:
         f"{_above(table, 'relative', 'absolute', table.games)} of {games} games (the paper's text "
         f"says 30), and than dae on {_above(table, 'relative', 'dae', table.games)} (37)"
     )
-    sections = [
+    told = [
         "<h1>The paper's own numbers</h1>",
         "<p>The aggregate figure of Relative Value Learning (Höftmann, Robine and Harmeling, ICLR "
         "2026), from the means that its Table 1 prints: 49 games, 40M frames. <strong>Only mean "
         "scores are printed, not single runs: there are no intervals here, and IQM and optimality "
         "gap are over the means of games.</strong></p>",
         f"<p>{escape(wins)}.</p>",
-        '<nav id="legend" aria-label="variants"></nav>',
+        _LEGEND,
         _aggregates(study, charts),
         _games(study.results, table),
     ]
-    return _page("Relative Value Learning: the paper's numbers", sections, study.variants, charts)
+    section = _Section("paper", told, study.variants, charts)
+    return _page("Relative Value Learning: the paper's numbers", [], [section])
 
 
-def _page(title: str, sections: Iterable[str], variants: Sequence[str], charts: Charts) -> str:
-    looks = styles(variants)
-    drawn = [
-        {
-            "name": name,
-            "colour": looks[name].colour,
-            "dashes": " ".join(map(str, looks[name].dashes)),
-        }
-        for name in variants
-    ]
-    data = {"variants": drawn, "charts": charts}
-    return page(title, sections, data, package=__package__)
+def _page(title: str, contents: Iterable[str], sections: Sequence[_Section]) -> str:
+    data = [section.data for section in sections]
+    told = [*contents, *(section.html for section in sections)]
+    return page(title, told, data, package=__package__)
 
 
 # The top
@@ -258,7 +324,7 @@ def _games(results: Results, table: Comparison) -> str:
         note += " Under each the paper's mean and standard deviation."
     return (
         f'<h2>Game by game</h2><p class="quiet">{escape(note)} The best mean is in bold.</p>'
-        '<div class="scroll"><table id="games">'
+        '<div class="scroll"><table class="games">'
         f"<thead><tr>{_cells(['', *table.variants], 'th')}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody>{foot}</table></div>"
     )
@@ -424,7 +490,7 @@ def _about_intervals(study: Study) -> str:
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[Any]], name: str | None = None) -> str:
     body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
-    mark = f' id="{name}"' if name else ""
+    mark = f' class="{name}"' if name else ""
     return (
         f'<div class="scroll"><table{mark}><thead><tr>{_cells(header, "th")}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
