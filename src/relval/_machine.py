@@ -14,3 +14,9 @@ def cores() -> int:
     except (OSError, ValueError):
         return allowed
     return allowed if quota == "max" else max(1, min(allowed, int(quota) // int(period)))
+
+
+def give_way() -> None:
+    """Lets another process have this core for a moment, if one wants it."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()

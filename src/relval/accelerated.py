@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from relval._machine import give_way
 from relval.envs import AtariPool, Episode, EpisodeCounter
 from relval.envs.atari.player import RESULT, STACK, copy_records
 from relval.envs.atari.pool import Group
@@ -35,7 +36,10 @@ _LONG = 1.0
 
 
 def finish(waiting: Waiting[Result]) -> Result:
-    """Asks again and again, and returns the result; in the end the stream is what it was."""
+    """Asks again and again, and returns the result; in the end the stream is what it was.
+
+    In between it gives way to any process that wants the core: it may be the one waited for.
+    """
     stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
     try:
         while True:
@@ -44,6 +48,7 @@ def finish(waiting: Waiting[Result]) -> Result:
             except StopIteration as stop:
                 result: Result = stop.value
                 return result
+            give_way()
     finally:
         go_to(stream)
 

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from relval.accelerated import DeviceCollector, Recorded, finish
+from relval import accelerated
+from relval.accelerated import DeviceCollector, Recorded, Waiting, finish
 from relval.critics import CRITICS
 from relval.envs import AtariPool, Normaliser, seen_space
 from relval.optimizer import RecordableAdam, as_it_is, make_optimizer
@@ -251,6 +252,21 @@ def test_an_adam_that_can_be_replayed_is_adam() -> None:
         adam.step()
     assert (theirs - start).norm() > 0.1
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_who_waits_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core may be the one that a worker needs, which is waited for."""
+    moments: list[str] = []
+    monkeypatch.setattr(accelerated, "give_way", lambda: moments.append("gave way"))
+
+    def waiting() -> Waiting[str]:
+        for _ in range(2):
+            moments.append("looked")
+            yield
+        return "done"
+
+    assert finish(waiting()) == "done"
+    assert moments == ["looked", "gave way"] * 2
 
 
 def test_emulation_alone_plays_every_game(pools: tuple[AtariPool, AtariPool]) -> None:

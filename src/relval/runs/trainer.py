@@ -4,6 +4,7 @@ import os
 import time
 import warnings
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,7 @@ class Trainer:
 
     Args:
       config: What to train.
-      runs: How many share this process.
+      runs: How many share this process, and so its cores.
     """
 
     def __init__(self, config: Config, *, runs: int = 1) -> None:
@@ -52,8 +53,11 @@ class Trainer:
         )
         self.device = torch.device(config.device)
         on_gpu = self.device.type == "cuda"
+        made = config.envs
+        if made.workers is None and runs > 1:
+            made = replace(made, workers=max(1, cores() // runs))
         self._runs = runs
-        self.envs = self._make_envs(config.envs)
+        self.envs = self._make_envs(made)
         if on_gpu:
             _warn_of_few_cores(self.envs)
         else:

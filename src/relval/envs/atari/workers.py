@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Semaphore
 from typing import Any, NoReturn, Protocol
 
-from relval._machine import cores
+from relval._machine import cores, give_way
 from relval.envs.atari.player import Player
 
 _SPIN = 2e-3
@@ -392,7 +392,7 @@ def _wait(semaphore: Semaphore, spin: float, limit: float) -> bool:
     if spin:
         end = time.perf_counter() + spin
         while time.perf_counter() < end:
-            os.sched_yield()
+            give_way()
             if semaphore.acquire(block=False):
                 return True
     return semaphore.acquire(timeout=limit)
