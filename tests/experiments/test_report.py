@@ -138,6 +138,16 @@ def test_several_studies_are_read_one_after_the_other(page: Page, tmp_path: Path
     assert page.complaints == []
 
 
+def test_variants_keep_their_order_whatever_they_are_called(page: Page, tmp_path: Path) -> None:
+    """A script's objects put keys first that look like numbers."""
+    numbered = replace(SUITE, variants=(ABSOLUTE, Variant("5", "relative"), Variant("1", "dae")))
+    report(store(made_up(numbered), tmp_path / "a-study"), tmp_path / "page.html")
+    page.open(tmp_path / "page.html")
+    buttons = "[...document.querySelectorAll('.legend button')].map(button => button.innerText)"
+    assert page.run(buttons) == ["absolute", "5", "1"]
+    assert curves_of(page, "curve Pong") == ["absolute", "5", "1"]
+
+
 def test_studies_of_one_name_have_links_of_their_own(tmp_path: Path) -> None:
     folders = [store(made_up(), tmp_path / name) for name in ("a/my study", "b/my study", "other")]
     report_together(folders, tmp_path / "page.html")

@@ -19,6 +19,8 @@ from relval.networks import NetworkConfig
 from relval.ppo import PPOConfig
 from relval.preferences import PreferenceConfig
 
+Device = Literal["cpu", "cuda"]
+
 
 @dataclass(frozen=True)
 class Config:
@@ -41,7 +43,7 @@ class Config:
     threads: Count | None = None
     """CPU threads for learning; acting uses one. By default one as well, but on Atari, whose images
     repay it, one for each core, or `OMP_NUM_THREADS`."""
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Device = "cpu"
     """Where networks live."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
     """How encoders compute on a GPU; parameters are float32 always."""

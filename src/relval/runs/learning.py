@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Literal
 
 import torch
 
@@ -16,7 +15,7 @@ from relval.critics import critic_name
 from relval.envs import Episode
 from relval.runs import checkpoint as checkpoints
 from relval.runs import files
-from relval.runs.config import Config, to_yaml
+from relval.runs.config import Config, Device, to_yaml
 from relval.runs.display import Display, Progress, make_displays
 from relval.runs.logs import CsvLog, TensorBoard, Tracker, WeightsAndBiases, require_wandb
 from relval.runs.profile import Profile
@@ -113,7 +112,7 @@ def train_together(
 def resume(
     run: Run | str | Path,
     *,
-    device: Literal["cpu", "cuda"] | None = None,
+    device: Device | None = None,
     quiet: bool = False,
     wandb: bool = False,
     say: Callable[[str], object] = print,
@@ -225,9 +224,7 @@ def _begin(trainer: Trainer, folder: Path) -> _Begun:
     return _Begun(Run(folder, trainer.config), trainer)
 
 
-def _reopen(
-    run: Run, *, runs: int, device: Literal["cpu", "cuda"], say: Callable[[str], object]
-) -> _Begun:
+def _reopen(run: Run, *, runs: int, device: Device, say: Callable[[str], object]) -> _Begun:
     """A run as its newest checkpoint left it."""
     trainer = _make_trainer(replace(run.config, device=device), runs=runs)
     newest = checkpoints.load_newest(run.folder / files.CHECKPOINTS)

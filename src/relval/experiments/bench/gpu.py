@@ -14,7 +14,7 @@ from relval._machine import cores
 from relval.accelerated import DeviceCollector, finish, in_turn
 from relval.envs.atari import workers
 from relval.ppo import Collector
-from relval.runs import configure, trainer
+from relval.runs import PRESETS, configure, trainer
 from relval.runs.trainer import Trainer
 
 _WARM_UP = 3
@@ -64,7 +64,7 @@ def run(updates: int = _UPDATES) -> None:
         options = _ALL_PAIRS if critic == "relative" else {}
         fast = Lever(f"{env}, {critic}", settings={"critic_options": options})
         _print(fast.name, *_measure(_trainer(fast, env, critic), updates))
-    for what, each in (("core", max(1, cores() // 4)), ("game", None)):
+    for what, each in (("core", None), ("game", PRESETS["paper"].envs.num_envs)):
         _print(f"4 seeds at once, all pairs, a worker for each {what}", _together(4, each, updates))
 
 
@@ -115,7 +115,10 @@ def _measure(learner: Trainer, updates: int) -> tuple[float, float]:
 
 
 def _together(count: int, each: int | None, updates: int) -> float:
-    """Steps per second of several runs in one process, each with so many workers."""
+    """Steps per second of several runs in one process, each with so many workers.
+
+    With None they share the cores.
+    """
     settings = {"critic_options": _ALL_PAIRS, "envs": {"workers": each}}
     fast = Lever("", settings=settings)
     learners = [_trainer(fast, seed=seed, runs=count) for seed in range(1, count + 1)]

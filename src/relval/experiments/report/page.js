@@ -5,7 +5,7 @@
 function makeStudy({ variants, charts }) {
   const hidden = new Set();
   const looks = Object.fromEntries(variants.map((variant) => [variant.name, variant]));
-  const names = Object.keys(looks);
+  const names = variants.map((variant) => variant.name);
   const shown = () => names.filter((name) => !hidden.has(name));
   const colour = (name) => `var(--c${looks[name].colour})`;
   const dashes = (name) => looks[name].dashes;
