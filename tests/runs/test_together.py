@@ -102,9 +102,9 @@ def test_a_profile_adds_up(updates: int, first: int, tmp_path: Path) -> None:
     for column in ("seconds", "share", "ms_per_step"):
         parts = [float(row[column]) for row in rows.values()]
         assert min(parts) > 0
-        assert sum(parts) == pytest.approx(float(whole[column]), abs=0.01)
+        assert sum(parts) == pytest.approx(float(whole[column]), abs=1e-3)
     steps = (updates - first) * run.config.ppo.steps
     each = 1e3 * float(whole["seconds"]) / steps
-    assert float(whole["ms_per_step"]) == pytest.approx(each, rel=0.05)
+    assert float(whole["ms_per_step"]) == pytest.approx(each, abs=1e-3)
     assert 0 < float(before["seconds"]) < run.summary["seconds"] + 1
     assert (run.folder / "profile.png").stat().st_size > 1000

@@ -60,8 +60,8 @@ class Profile:
             table.writerow(["phase", "seconds", "share", "ms_per_step"])
             for name, seconds in (rows | beside).items():
                 share, each = seconds / elapsed, 1e3 * seconds / steps
-                table.writerow([name, f"{seconds:.3f}", f"{share:.4f}", f"{each:.4f}"])
-            table.writerow([f"first {self.first} updates", f"{self.getting_ready:.3f}", "", ""])
+                table.writerow([name, f"{seconds:.6f}", f"{share:.4f}", f"{each:.4f}"])
+            table.writerow([f"first {self.first} updates", f"{self.getting_ready:.6f}", "", ""])
         title = f"{speed:,.0f} steps per second, after the first {self.first} updates"
         _draw(folder / "profile.png", rows, elapsed, title)
 
