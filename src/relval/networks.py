@@ -36,6 +36,13 @@ def initialised(layer: Layer, gain: float) -> Layer:
     return layer
 
 
+def channels_last(observations: Tensor) -> Tensor:
+    """Images laid out as convolutions want them: a third less time to learn from them, on a CPU."""
+    if observations.ndim != 4:
+        return observations
+    return observations.contiguous(memory_format=torch.channels_last)
+
+
 class Encoder(nn.Module):
     """From observations `[B, ...]`, as stored, to features `[B, features]`."""
 
@@ -52,8 +59,7 @@ class Encoder(nn.Module):
         x = observations.to(self._first_weight().dtype)
         if self.scale != 1:
             x = x * self.scale
-        if x.ndim == 4:  # a third less time to learn from a batch of images, on CPU
-            x = x.contiguous(memory_format=torch.channels_last)
+        x = channels_last(x)
         if self.bf16:
             with torch.autocast(x.device.type, torch.bfloat16):
                 return self._through_layers(x).float()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from relval._bounds import Count, Positive, Share, Weight
 from relval.critics import CriticConfig, Minibatch, Rollout, make_critic
 from relval.envs import Episode, EpisodeCounter, Normaliser
-from relval.networks import Encoder, NetworkConfig, make_encoder, make_policy
+from relval.networks import Encoder, NetworkConfig, channels_last, make_encoder, make_policy
 from relval.optimizer import Compiler, as_it_is, descend, shortened
 from relval.relative import Trajectories
 
@@ -206,11 +206,11 @@ class _Record:
         _check_finite("reward", self.rewards)
 
     def states(self, device: torch.device) -> Tensor:
-        """Observations of all states, `[S, ...]`."""
-        grid = torch.from_numpy(self.observations).to(device).flatten(0, 1)
-        if not self.appended:
-            return grid
-        return torch.cat([grid, torch.from_numpy(np.stack(self.appended)).to(device)])
+        """Observations of all states, `[S, ...]`; images channels last, as they will be encoded."""
+        states = torch.from_numpy(self.observations).to(device).flatten(0, 1)
+        if self.appended:
+            states = torch.cat([states, torch.from_numpy(np.stack(self.appended)).to(device)])
+        return channels_last(states)
 
     def trajectories(self, last_valid: np.ndarray, device: torch.device) -> Trajectories:
         """All but the observations; `last_valid` says it of the states after the last step."""
@@ -225,7 +225,8 @@ def _encoder_for_acting(
     agent: Agent, batch: np.ndarray, device: torch.device
 ) -> Callable[[np.ndarray], Tensor]:
     """From observations to features; through NumPy where PyTorch would mostly cost time to call."""
-    if device.type == "cpu" and batch.ndim == 2 and batch.size <= _FEW_NUMBERS:
+    few = batch.ndim == 2 and batch.size <= _FEW_NUMBERS
+    if few and device.type == "cpu" and not agent.encoder.bf16:
         encode = agent.encoder.on_arrays()
         return lambda observations: torch.from_numpy(encode(observations))
     return lambda observations: agent.encoder(torch.from_numpy(observations).to(device))

@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from relval.critics import AbsoluteConfig, Critic
-from relval.ppo import Agent, Collected
+from relval.ppo import Agent, Collected, _Record
 from tests.ppo.probes import MODES
 from tests.ppo.script import Played, ScriptedVectorEnv
 from tests.ppo.training import VARIANTS, make_agent, make_collector
@@ -263,3 +263,13 @@ def test_advantages_of_a_rollout_do_not_depend_on_the_auto_reset_mode() -> None:
     assert len(common) > 20
     for key in common:
         assert found[0][key] == pytest.approx(found[1][key], abs=1e-5)
+
+
+def test_images_of_a_rollout_lie_channels_last_with_those_that_were_cut_off() -> None:
+    first = np.zeros((2, 3, 10, 10), np.uint8)
+    record = _Record(4, first)
+    record.observations[:] = np.arange(5 * 2).reshape(5, 2, 1, 1, 1)
+    record.cut(1, 0, first[0] + 99)
+    states = record.states(torch.device("cpu"))
+    assert states.is_contiguous(memory_format=torch.channels_last)
+    assert states[:, 0, 0, 0].tolist() == [*range(10), 99]

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from relval.ppo import Collector
 from relval.runs import train
 from relval.runs.trainer import Trainer
 from tests.runs.helpers import assert_same_run, same_weights, small
@@ -44,6 +45,21 @@ def test_the_weights_at_the_start_do_not_depend_on_pytorch_s_threads(env: str) -
         states.append(trainer.agent.state_dict())
     torch.set_num_threads(1)
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_bf16_is_heeded_on_a_cpu_when_acting_and_when_learning(env: str) -> None:
+    trainer = Trainer(small(env, precision="bf16"))
+    agent, collector = trainer.agent, trainer.collector
+    assert isinstance(collector, Collector)
+    rollout = collector.collect(agent, 16, trainer.generator)
+    trainer.envs.close()
+    with torch.no_grad():
+        learning = agent.policy(agent.encoder(rollout.observations))
+        agent.encoder.bf16 = False
+        exact = agent.policy(agent.encoder(rollout.observations))
+    assert (rollout.policy_outputs - learning).abs().max() < 1e-6
+    assert 1e-5 < (exact - learning).abs().max() < 1e-2 * exact.abs().max()
 
 
 def test_a_run_leaves_pytorch_s_threads_as_they_were(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Config:
     device: Device = "cpu"
     """Where networks live."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
-    """How encoders compute on a GPU; parameters are float32 always."""
+    """How encoders compute; tf32 is fp32 on a CPU, and parameters are float32 always."""
     compile: Literal["on", "off"] = "on"
     """Whether steps are recorded as CUDA graphs on a GPU and replayed, which changes no result."""
     checkpoint_every: Count = 100_000

@@ -199,13 +199,13 @@ class Trainer:
         return partial(torch.compile, dynamic=False)
 
     def _set_precision(self) -> None:
-        """On a GPU, how matrix products and convolutions are computed."""
+        """How encoders compute, and on a GPU all matrix products and convolutions."""
+        for encoder in {self.agent.encoder, self.agent.critic_encoder}:
+            encoder.bf16 = self.config.precision == "bf16"
         if self.device.type == "cuda":
             reduced = self.config.precision != "fp32"
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = reduced
             torch.backends.cudnn.benchmark = True
-            for encoder in {self.agent.encoder, self.agent.critic_encoder}:
-                encoder.bf16 = self.config.precision == "bf16"
 
     def _learn_from_rollout(self) -> dict[str, Tensor]:
         assert self._rollout is not None
