@@ -263,6 +263,7 @@ def sweep(
     critics: tuple[str, ...] = (),
     total_steps: int | None = None,
     device: Literal["cpu", "cuda"] | None = None,
+    precision: Literal["fp32", "tf32", "bf16"] | None = None,
     launcher: Literal["local", "ray"] = "local",
     jobs: int | None = None,
     ray_address: str | None = None,
@@ -279,6 +280,7 @@ def sweep(
         critics: Run these variants only.
         total_steps: Make each run this long.
         device: Where networks live: cpu, cuda.
+        precision: How encoders compute: fp32, tf32, bf16.
         launcher: local: on this machine. ray: on the nodes of a Ray cluster that share the folder.
         jobs: With local: runs at a time; by default one for each core, and on GPUs, where runs
             share a process, one for each four cores.
@@ -290,7 +292,7 @@ def sweep(
     from relval.experiments.suites import suite
     from relval.experiments.sweep import sweep
 
-    whole = suite(name).narrowed(total_steps=total_steps, device=device)
+    whole = suite(name).narrowed(total_steps=total_steps, device=device, precision=precision)
     part = whole.narrowed(games=games, critics=critics, seeds=seeds)
     on_gpu = whole.device == "cuda"
     if launcher == "ray" and on_gpu != (gpus_per_run > 0):

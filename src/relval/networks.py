@@ -1,5 +1,6 @@
 """Encoders, policy heads and critic heads."""
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,13 @@ def channels_last(observations: Tensor) -> Tensor:
     return observations.contiguous(memory_format=torch.channels_last)
 
 
+def rows(observations: Tensor, numbers: Tensor) -> Tensor:
+    """`observations[numbers]`, copied whole; a CPU would copy images channels last byte by byte."""
+    if observations.is_contiguous():
+        return observations.index_select(0, numbers)
+    return observations.movedim(1, -1).index_select(0, numbers).movedim(-1, 1)
+
+
 class Encoder(nn.Module):
     """From observations `[B, ...]`, as stored, to features `[B, features]`."""
 
@@ -56,22 +64,34 @@ class Encoder(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Features of a batch of observations."""
-        x = observations.to(self._first_weight().dtype)
-        if self.scale != 1:
-            x = x * self.scale
-        x = channels_last(x)
-        if self.bf16:
-            with torch.autocast(x.device.type, torch.bfloat16):
-                return self._through_layers(x).float()
-        return self._through_layers(x)
+        if not self.bf16:
+            return self._through_layers(observations.to(self._first.weight.dtype))
+        with torch.autocast(observations.device.type, torch.bfloat16):
+            return self._through_layers(observations.to(torch.bfloat16)).float()
 
     def _through_layers(self, x: Tensor) -> Tensor:
+        x = channels_last(x)
+        first = self._first
         for layer in self.layers:
-            if x.is_cuda and isinstance(layer, nn.Conv2d) and layer.kernel_size[0] == 8:
-                x = _in_blocks(layer, x)
-            else:
-                x = layer.forward(x)  # without hooks: for a few observations they cost most
+            # Without hooks: for a few observations they cost most.
+            x = self._scaled(first, x) if layer is first else layer.forward(x)
         return x
+
+    def _scaled(self, layer: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
+        """A layer on `x` times the scale, which its weights take: they are fewer than pixels."""
+        weight = layer.weight if self.scale == 1 else layer.weight * self.scale
+        if isinstance(layer, nn.Linear):
+            return F.linear(x, weight, layer.bias)
+        convolve = _in_blocks if x.is_cuda and layer.kernel_size[0] == 8 else F.conv2d
+        return convolve(x, weight, layer.bias, layer.stride[0])
+
+    def cast(self) -> "Encoder":
+        """The same in bfloat16, with the weights of now, which need not be cast at every call."""
+        encoder = copy.deepcopy(self)
+        with torch.no_grad():
+            encoder._first.weight.mul_(self.scale)
+        encoder.scale = 1.0
+        return encoder.bfloat16()
 
     def on_arrays(self) -> "Callable[[np.ndarray], np.ndarray]":
         """The same function on NumPy arrays, for vector observations; its weights are views.
@@ -80,7 +100,7 @@ class Encoder(nn.Module):
         of it. Results agree to rounding.
         """
         layers = [_on_arrays(layer) for layer in self.layers]
-        dtype = self._first_weight().detach().numpy().dtype
+        dtype = self._first.weight.detach().numpy().dtype
 
         def encode(observations: np.ndarray) -> np.ndarray:
             x = observations.astype(dtype, copy=False)
@@ -92,23 +112,18 @@ class Encoder(nn.Module):
 
         return encode
 
-    def _first_weight(self) -> Tensor:
-        first = next(layer for layer in self.layers if isinstance(layer, nn.Linear | nn.Conv2d))
-        return first.weight
+    @property
+    def _first(self) -> nn.Linear | nn.Conv2d:
+        return next(layer for layer in self.layers if isinstance(layer, nn.Linear | nn.Conv2d))
 
 
-def _in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
+def _in_blocks(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
     """A convolution whose filters are two strides wide, with each stride a pixel of its own.
 
     The same sums; but few channels become many, which is what tensor cores are made for.
     """
-    stride = layer.stride[0]
-    blocks, filters = F.pixel_unshuffle(x, stride), F.pixel_unshuffle(layer.weight, stride)
-    return F.conv2d(
-        blocks.contiguous(memory_format=torch.channels_last),
-        filters.contiguous(memory_format=torch.channels_last),
-        layer.bias,
-    )
+    blocks, filters = F.pixel_unshuffle(x, stride), F.pixel_unshuffle(weight, stride)
+    return F.conv2d(channels_last(blocks), channels_last(filters), bias)
 
 
 def _on_arrays(layer: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
@@ -151,8 +166,8 @@ def _nature_cnn(scale: float) -> Encoder:
         initialised(nn.Conv2d(32, 64, 4, stride=2), root_2),
         nn.ReLU(),
         initialised(nn.Conv2d(64, 64, 3), root_2),
+        nn.Flatten(),  # before the ReLU, whose gradient comes in this order
         nn.ReLU(),
-        nn.Flatten(),
         initialised(nn.Linear(64 * 7 * 7, 512), root_2),
         nn.ReLU(),
     )

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from relval._bounds import Count, Positive, Share, Weight
 from relval.critics import CriticConfig, Minibatch, Rollout, make_critic
 from relval.envs import Episode, EpisodeCounter, Normaliser
-from relval.networks import Encoder, NetworkConfig, channels_last, make_encoder, make_policy
+from relval.networks import Encoder, NetworkConfig, channels_last, make_encoder, make_policy, rows
 from relval.optimizer import Compiler, as_it_is, descend, shortened
 from relval.relative import Trajectories
 
@@ -225,11 +225,14 @@ def _encoder_for_acting(
     agent: Agent, batch: np.ndarray, device: torch.device
 ) -> Callable[[np.ndarray], Tensor]:
     """From observations to features; through NumPy where PyTorch would mostly cost time to call."""
-    few = batch.ndim == 2 and batch.size <= _FEW_NUMBERS
-    if few and device.type == "cpu" and not agent.encoder.bf16:
-        encode = agent.encoder.on_arrays()
+    encoder, few = agent.encoder, batch.ndim == 2 and batch.size <= _FEW_NUMBERS
+    if device.type == "cpu" and encoder.bf16:
+        cast = encoder.cast()
+        return lambda observations: cast(torch.from_numpy(observations))
+    if device.type == "cpu" and few:
+        encode = encoder.on_arrays()
         return lambda observations: torch.from_numpy(encode(observations))
-    return lambda observations: agent.encoder(torch.from_numpy(observations).to(device))
+    return lambda observations: encoder(torch.from_numpy(observations).to(device))
 
 
 def update(
@@ -306,7 +309,7 @@ def _judge(
     clip: float | Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of a minibatch, and what is worth a look."""
-    observations = rollout.observations[minibatch.encode]
+    observations = rows(rollout.observations, minibatch.encode)
     seen = agent.critic_encoder(observations)
     count = len(minibatch.transitions)
     features = seen[:count] if agent.shared else agent.encoder(observations[:count])
@@ -329,7 +332,7 @@ def _look_at_features(
     The critic's share is that of its gradient's length, by the features, in the sum of both.
     """
     with torch.no_grad():
-        features = agent.encoder(rollout.observations[minibatch.encode])
+        features = agent.encoder(rows(rollout.observations, minibatch.encode))
     features.requires_grad_()
     own = features[: len(minibatch.transitions)]
     sides, _ = _losses(agent, rollout, prepared, minibatch, own, features, entropy_weight, clip)

@@ -20,6 +20,7 @@ from relval.ppo import PPOConfig
 from relval.preferences import PreferenceConfig
 
 Device = Literal["cpu", "cuda"]
+Precision = Literal["fp32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Config:
     repay it, one for each core, or `OMP_NUM_THREADS`."""
     device: Device = "cpu"
     """Where networks live."""
-    precision: Literal["fp32", "tf32", "bf16"] = "tf32"
+    precision: Precision = "tf32"
     """How encoders compute; tf32 is fp32 on a CPU, and parameters are float32 always."""
     compile: Literal["on", "off"] = "on"
     """Whether steps are recorded as CUDA graphs on a GPU and replayed, which changes no result."""
