@@ -85,8 +85,8 @@ class Encoder(nn.Module):
         convolve = _in_blocks if x.is_cuda and layer.kernel_size[0] == 8 else F.conv2d
         return convolve(x, weight, layer.bias, layer.stride[0])
 
-    def cast(self) -> "Encoder":
-        """The same in bfloat16, with the weights of now, which need not be cast at every call."""
+    def in_bf16(self) -> "Encoder":
+        """A copy whose weights are bfloat16, for many calls between two steps of learning."""
         encoder = copy.deepcopy(self)
         with torch.no_grad():
             encoder._first.weight.mul_(self.scale)

@@ -227,8 +227,8 @@ def _encoder_for_acting(
     """From observations to features; through NumPy where PyTorch would mostly cost time to call."""
     encoder, few = agent.encoder, batch.ndim == 2 and batch.size <= _FEW_NUMBERS
     if device.type == "cpu" and encoder.bf16:
-        cast = encoder.cast()
-        return lambda observations: cast(torch.from_numpy(observations))
+        copied = encoder.in_bf16()
+        return lambda observations: copied(torch.from_numpy(observations))
     if device.type == "cpu" and few:
         encode = encoder.on_arrays()
         return lambda observations: torch.from_numpy(encode(observations))

@@ -1,4 +1,5 @@
 import csv
+import json
 import statistics
 import sys
 from pathlib import Path
@@ -98,6 +99,20 @@ def test_a_run_with_other_settings_is_refused(tmp_path: Path) -> None:
         sweep(TINY, tmp_path)
 
 
+def test_what_is_missing_may_be_computed_in_another_precision(tmp_path: Path) -> None:
+    reduced = TINY.narrowed(precision="bf16")
+    assert sweep(TINY, tmp_path, only=TINY.narrowed(seeds=[1], critics=["absolute"]))
+    assert sweep(reduced, tmp_path, only=reduced.narrowed(seeds=[2], critics=["absolute"]))
+    stored = json.loads((tmp_path / "settings.json").read_text(encoding="utf-8"))
+    assert {run: answer["precision"] for answer in stored for run in answer["runs"]} == {
+        "CartPole-v1/absolute/1": "tf32",
+        "CartPole-v1/absolute/2": "bf16",
+    }
+    (tmp_path / "runs/CartPole-v1/absolute/1/summary.json").unlink()  # as if it were half done
+    with pytest.raises(ValueError, match="other settings than the suite"):
+        sweep(reduced, tmp_path)
+
+
 @pytest.mark.parametrize("name", SUITES)
 def test_every_suite_names_each_run_once(name: str) -> None:
     chosen = suite(name)
@@ -116,6 +131,12 @@ def test_a_suite_is_narrowed_by_names() -> None:
     ]
     assert {config.total_steps for config in part.runs().values()} == {5}
     assert minatar.narrowed() == minatar
+
+
+def test_where_and_how_a_suite_is_computed_can_be_chosen() -> None:
+    chosen = suite("smoke").narrowed(device="cuda", precision="bf16")
+    assert {(run.device, run.precision) for run in chosen.runs().values()} == {("cuda", "bf16")}
+    assert chosen.narrowed(seeds=[1]).precision == "bf16"
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import copy
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ from relval.networks import (
     OddHead,
     make_encoder,
     make_policy,
+    rows,
 )
 
 
@@ -135,6 +137,33 @@ def test_bytes_are_brought_to_the_unit_interval_and_nothing_else_is(
     observations = torch.from_numpy(np.stack([space.sample() for _ in range(3)]))
     expected = encoder.layers(observations.float() * scale)
     torch.testing.assert_close(encoder(observations), expected)
+
+
+@pytest.mark.parametrize("shape", [(4, 84, 84), (6, 10, 10), (7,)])
+def test_a_copy_in_bf16_has_the_features_of_an_encoder_that_casts_as_it_goes(
+    shape: tuple[int, ...],
+) -> None:
+    encoder = make_encoder(image_space(*shape), NetworkConfig())
+    observations = torch.from_numpy(np.stack([image_space(*shape).sample() for _ in range(3)]))
+    encoder.bf16 = True
+    before = copy.deepcopy(encoder.state_dict())
+    with torch.no_grad():
+        features = encoder.in_bf16()(observations)
+        assert torch.equal(features, encoder(observations))
+        encoder.bf16 = False
+        exact = encoder(observations)
+    assert features.dtype == torch.float32
+    assert 0 < (features - exact).abs().max() < 0.02 * exact.abs().max()
+    assert all(torch.equal(before[name], now) for name, now in encoder.state_dict().items())
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_rows_are_those_asked_for_in_the_layout_that_they_had(layout: torch.memory_format) -> None:
+    images = random(5, 3, 4, 4).contiguous(memory_format=layout)
+    numbers = torch.tensor([3, 0, 3])
+    found = rows(images, numbers)
+    assert torch.equal(found, images[numbers])
+    assert found.is_contiguous(memory_format=layout)
 
 
 @pytest.mark.parametrize(("activation", "kind"), [("tanh", nn.Tanh), ("relu", nn.ReLU)])

@@ -103,10 +103,14 @@ def _check_settings(job: Job) -> None:
     """Refuses a folder whose run was made with other settings than the suite's.
 
     The device may be another: what began on a GPU goes on without one, and the other way round.
+    What has finished may have been computed in another precision.
     """
     if not files.is_begun(job.folder):
         return
-    if replace(load(job.folder).config, device=job.config.device) != job.config:
+    made = replace(load(job.folder).config, device=job.config.device)
+    if job.finished:
+        made = replace(made, precision=job.config.precision)
+    if made != job.config:
         raise ValueError(
             f"{job.folder} was made with other settings than the suite now has: remove it, or "
             "choose another --out"
