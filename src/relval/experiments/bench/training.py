@@ -5,7 +5,6 @@ They are Stable-Baselines3's PPO and, on Atari, a loop as single files have it, 
 
 import importlib.util
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from relval.experiments.bench.atari import make_envpool
 from relval.experiments.bench.plain import PlainLoop
 from relval.networks import NetworkConfig, make_encoder
 from relval.runs import Config, configure
+from relval.runs.provenance import processor
 from relval.runs.trainer import Trainer
 
 _ENVS, _STEPS, _EPOCHS, _MINIBATCH = 8, 128, 4, 256
@@ -36,7 +36,7 @@ def run() -> None:
     """Steps per second on CartPole, MinAtar and Atari, the median of interleaved repeats."""
     threads = sorted({1, os.cpu_count() or 1})
     print(
-        f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}; {_ENVS} envs x "
+        f"{processor()}, {os.cpu_count()} cores, torch {torch.__version__}; {_ENVS} envs x "
         f"{_STEPS} steps, {_EPOCHS} epochs, minibatch {_MINIBATCH};\n"
         f"median of interleaved repeats, each at its better number of threads of {threads}\n"
     )
