@@ -167,6 +167,16 @@ def test_diagnostics_are_those_of_the_stored_results() -> None:
 
 
 @with_results
+@pytest.mark.parametrize("name", ["candidates", "pong"])
+def test_steps_until_scores_are_those_of_the_stored_results(name: str) -> None:
+    stored = results.read(ROOT / "results" / name)
+    text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+    for score in (0, 18):
+        _, row = tables.reached(stored, score).split("| Pong |")
+        assert f"| {score} |{row.splitlines()[0]}\n" in text
+
+
+@with_results
 def test_gradients_are_those_of_the_stored_results() -> None:
     text = (ROOT / "docs/beyond.md").read_text(encoding="utf-8")
     cells: dict[str, list[str]] = {}

@@ -326,7 +326,7 @@ def test_the_command_writes_the_page_and_tables(
     printed = capsys.readouterr().out
     assert "IQM: absolute" in printed
     assert "95% intervals of 10 seeds cover the truth" in printed
-    assert "Steps until a score of 9: mean (seeds)." in printed
+    assert "Steps until a score of 9: the mean, ± half a 95% interval" in printed
 
 
 def test_a_picture_has_every_game_that_was_played_and_every_variant(tmp_path: Path) -> None:

@@ -158,9 +158,12 @@ def test_steps_until_a_score_are_those_of_the_first_point_that_has_it() -> None:
         for k, score in enumerate(scores)
     ]
     found = replace(made_up(), curves=tuple(points))
-    assert "| Pong | - | - | 200 (200, 300, 100) |" in tables.reached(found, 3.0)
-    assert "| Pong | - | - | - (-, -, 100) |" in tables.reached(found, 4.0)
+    assert "| Pong | - | - | 200 ± 248 (200, 300, 100) |" in tables.reached(found, 3.0)
+    assert "| Pong | - | - | 1 of 3 (-, -, 100) |" in tables.reached(found, 4.0)
     assert "| Boxing | - | - | - |" in tables.reached(found, 3.0)
+    assert "| Pong | - | - | 0 of 3 |" in tables.reached(found, 6.0)
+    single = replace(found, curves=tuple(points[:3]))
+    assert "| Pong | - | - | 200 |" in tables.reached(single, 3.0)
 
 
 def test_tables_in_markdown_latex_and_csv() -> None:

@@ -168,17 +168,25 @@ def reached(results: Results, score: float) -> str:
             for variant in results.variants
         ]
         rows.append([game, *cells])
-    note = f"Steps until a score of {score:g}: mean (seeds)."
+    note = (
+        f"Steps until a score of {score:g}: the mean, ± half a 95% interval (Student's t), or how "
+        "many runs had it, and those of each seed."
+    )
     return _markdown(["", *results.variants], rows) + f"\n{note}\n"
 
 
 def _first_steps(steps: Sequence[int | None]) -> str:
-    """Their mean and the single ones; no mean where one never came."""
-    known = [step for step in steps if step is not None]
-    if not known:
+    """Their mean and the single ones; where one never came, how many did."""
+    if not steps:
         return "-"
-    mean = f"{statistics.fmean(known):,.0f}" if len(known) == len(steps) else "-"
-    return f"{mean} ({', '.join('-' if step is None else f'{step:,}' for step in steps)})"
+    known = [step for step in steps if step is not None]
+    single = ", ".join("-" if step is None else f"{step:,}" for step in steps)
+    if len(known) < len(steps):
+        return f"{len(known)} of {len(steps)}" + (f" ({single})" if known else "")
+    if len(known) == 1:
+        return single
+    mean, margin = mean_and_margin(known)
+    return f"{mean:,.0f} ± {margin:,.0f} ({single})"
 
 
 def latex(table: Comparison) -> str:
