@@ -1,16 +1,23 @@
 """Draws the pictures of the documentation: `python docs/pictures/draw.py`."""
 
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from relval.experiments.figures import COLOURS, figure, styles, to_svg_file
 from relval.experiments.report import Study, learning_curves
-from relval.experiments.results import read
+from relval.experiments.results import printed_scores, read
+from relval.experiments.suites import suite
 from relval.experiments.tables import compare
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parents[1] / "results"
+SHOWN = ("absolute", "relval", "weight-0.3", "half", "half-random", "paper")
+"""Of the variants on Pong, those that have a colour: all that learn within a million steps, and the
+paper's."""
 ENDLESS = ("Pendulum-v1", "HalfCheetah-v5")
 """Tasks that never terminate, to which a constant added to all values makes no difference."""
 
@@ -67,7 +74,55 @@ def minatar() -> str:
     return to_svg_file(fig, "Learning curves of four critics on five MinAtar games")
 
 
+def pong() -> str:
+    """Every stored run on Pong that tells which reading of the paper learns, and how `relval` does.
+
+    A line for each run; dotted is the mean that the paper prints.
+    """
+    with figure(7.2, 3.0) as fig:
+        readings, whole, fresh = fig.subplots(1, 3, sharey=True)
+        draw_runs(readings, "readings", read(RESULTS / "readings").variants)
+        readings.set_title("readings of the paper")
+        draw_runs(whole, "atari", ("paper", "weight-0.3", "absolute", "relval"))
+        printed, _ = printed_scores(suite("atari"))["Pong", "paper"]
+        whole.axhline(printed, color=COLOURS[styles(SHOWN)["paper"].colour], linestyle=":")
+        whole.set_title("at full length")
+        draw_runs(fresh, "pong", ("absolute", "relval"))
+        fresh.set_title("fresh seeds")
+        readings.set_ylabel("score")
+        entries = {
+            name: line
+            for axes in (readings, whole, fresh)
+            for line, name in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        names = [*SHOWN, "others"]
+        fig.legend(
+            [entries[name] for name in names],
+            names,
+            loc="outside upper center",
+            ncols=len(names),
+            columnspacing=1.2,
+            handlelength=1.2,
+        )
+    return to_svg_file(fig, "Learning curves on Pong, of the readings, at full length, fresh seeds")
+
+
+def draw_runs(axes: Axes, sweep: str, variants: Iterable[str]) -> None:
+    """The learning curves of a sweep's runs on Pong; grey, and below, if they are not `SHOWN`."""
+    found, looks = read(RESULTS / sweep), styles(SHOWN)
+    for name in variants:
+        points = [p for p in found.curves if (p.env, p.variant) == ("Pong", name)]
+        if name in SHOWN:
+            label, colour, above = name, COLOURS[looks[name].colour], 2.0
+        else:
+            label, colour, above = "others", "#aaaaaa", 1.5
+        for _, run in groupby(points, key=lambda point: point.seed):
+            steps, scores = zip(*((point.step / 1e6, point.score) for point in run), strict=True)
+            axes.plot(steps, scores, color=colour, label=label, linewidth=1.2, zorder=above)
+    axes.set_xlabel("million steps")
+
+
 if __name__ == "__main__":
-    for draw in (relative_values, gauge, minatar):
+    for draw in (relative_values, gauge, minatar, pong):
         path = FOLDER / f"{draw.__name__.replace('_', '-')}.svg"
         path.write_text(draw(), encoding="utf-8")
