@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import math
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -156,6 +157,16 @@ def test_the_theory_prints_what_its_page_shows(
         cli.main()
     (shown,) = blocks(ROOT / "docs/mathematics.md", "text")
     assert shown in capsys.readouterr().out
+
+
+@with_results
+def test_pictures_are_those_of_the_stored_results() -> None:
+    folder = ROOT / "docs/pictures"
+    pictures = runpy.run_path(str(folder / "draw.py"))["PICTURES"]
+    assert sorted(pictures) == sorted(path.name for path in folder.glob("*.svg"))
+    for name, draw in pictures.items():
+        stored = (folder / name).read_text(encoding="utf-8")
+        assert draw() == stored, f"{name} is not what `make docs` draws"
 
 
 @with_results

@@ -122,7 +122,11 @@ def draw_runs(axes: Axes, sweep: str, variants: Iterable[str]) -> None:
     axes.set_xlabel("million steps")
 
 
+PICTURES = {
+    f"{draw.__name__.replace('_', '-')}.svg": draw
+    for draw in (relative_values, gauge, minatar, pong)
+}
+
 if __name__ == "__main__":
-    for draw in (relative_values, gauge, minatar, pong):
-        path = FOLDER / f"{draw.__name__.replace('_', '-')}.svg"
-        path.write_text(draw(), encoding="utf-8")
+    for name, draw in PICTURES.items():
+        (FOLDER / name).write_text(draw(), encoding="utf-8")
