@@ -47,6 +47,20 @@ def test_a_run_that_went_on_elsewhere_names_both_machines(tmp_path: Path) -> Non
     assert "a processor, 2 cores; from step 9,000,000 on a GPU, 16 cores" in page
 
 
+def test_groups_of_settings_have_names_of_their_own(tmp_path: Path) -> None:
+    groups = {
+        "relative": ["Pong/relative/1"],
+        "absolute, Breakout": ["Breakout/absolute/1", "Breakout/absolute/2"],
+        "absolute, Pong, seeds 1, 2": ["Pong/absolute/1", "Pong/absolute/2"],
+        "absolute, Pong, seed 3": ["Pong/absolute/3"],
+    }
+    settings = tuple({"runs": runs, "precision": name} for name, runs in groups.items())
+    found = replace(made_up(), settings=settings)
+    report(store(found, tmp_path / "a-study"), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.findall(r"<summary>(.*?): every setting</summary>", page) == list(groups)
+
+
 def curves_of(page: Page, chart: str) -> list[str]:
     """The variants that a picture shows."""
     shown: list[str] = page.run(

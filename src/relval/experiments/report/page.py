@@ -423,16 +423,19 @@ def _flat(tree: Tree, prefix: str = "") -> Iterable[tuple[str, Any]]:
 
 
 def _group_names(groups: Sequence[Sequence[str]]) -> list[str]:
-    """The variants of each group of runs, with environments where variants are not enough."""
+    """The variants of each group of runs; where others have the same, environments, then seeds."""
 
-    def part(runs: Sequence[str], which: int) -> str:
-        return ", ".join(dict.fromkeys(run.split("/")[which] for run in runs))
+    def parts(which: int) -> list[str]:
+        return [", ".join(dict.fromkeys(run.split("/")[which] for run in runs)) for runs in groups]
 
-    variants = [part(runs, 1) for runs in groups]
-    return [
-        f"{name} ({part(runs, 0)})" if variants.count(name) > 1 else name
-        for name, runs in zip(variants, groups, strict=True)
-    ]
+    names = parts(1)
+    seeds = [f"seeds {numbers}" if "," in numbers else f"seed {numbers}" for numbers in parts(2)]
+    for more in (parts(0), seeds):
+        names = [
+            f"{name}, {told}" if names.count(name) > 1 else name
+            for name, told in zip(names, more, strict=True)
+        ]
+    return names
 
 
 def _origins(provenance: Sequence[Tree]) -> str:
