@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 
 from relval.experiments.figures import COLOURS, figure, styles, to_svg_file
 from relval.experiments.report import Study, learning_curves
-from relval.experiments.results import printed_scores, read
-from relval.experiments.suites import suite
+from relval.experiments.results import Results, printed_scores, read
 from relval.experiments.tables import compare
 
 FOLDER = Path(__file__).parent
@@ -75,29 +74,44 @@ def minatar() -> str:
 
 
 def pong() -> str:
-    """Every stored run on Pong that tells which reading of the paper learns, and how `relval` does.
+    """Runs on Pong that tell which reading of the paper learns, and how `relval` does.
 
     A line for each run; dotted is the mean that the paper prints.
     """
+    colours = {name: COLOURS[style.colour] for name, style in styles(SHOWN).items()}
+
+    def draw_runs(axes: Axes, found: Results, variants: Iterable[str]) -> None:
+        """Their learning curves; grey, and below the others, if they are not `SHOWN`."""
+        for name in variants:
+            shown = name in SHOWN
+            points = [p for p in found.curves if (p.env, p.variant) == ("Pong", name)]
+            for _, run in groupby(points, key=lambda point: point.seed):
+                curve = np.array([(point.step / 1e6, point.score) for point in run])
+                axes.plot(
+                    *curve.T,
+                    color=colours[name] if shown else "#aaaaaa",
+                    label=name if shown else "others",
+                    linewidth=1.2,
+                    zorder=2.0 if shown else 1.5,
+                )
+        axes.set_xlabel("million steps")
+
     with figure(7.2, 3.0) as fig:
-        readings, whole, fresh = fig.subplots(1, 3, sharey=True)
-        draw_runs(readings, "readings", read(RESULTS / "readings").variants)
-        readings.set_title("readings of the paper")
-        draw_runs(whole, "atari", ("paper", "weight-0.3", "absolute", "relval"))
-        printed, _ = printed_scores(suite("atari"))["Pong", "paper"]
-        whole.axhline(printed, color=COLOURS[styles(SHOWN)["paper"].colour], linestyle=":")
-        whole.set_title("at full length")
-        draw_runs(fresh, "pong", ("absolute", "relval"))
-        fresh.set_title("fresh seeds")
-        readings.set_ylabel("score")
-        entries = {
-            name: line
-            for axes in (readings, whole, fresh)
-            for line, name in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
+        panels = fig.subplots(1, 3, sharey=True)
+        readings, whole, fresh = (read(RESULTS / name) for name in ("readings", "atari", "pong"))
+        draw_runs(panels[0], readings, readings.variants)
+        panels[0].set_title("readings of the paper")
+        panels[0].set_ylabel("score")
+        draw_runs(panels[1], whole, ("paper", "weight-0.3", "absolute", "relval"))
+        printed, _ = printed_scores(whole.suite)["Pong", "paper"]
+        panels[1].axhline(printed, color=colours["paper"], linestyle=":")
+        panels[1].set_title("at full length")
+        draw_runs(panels[2], fresh, fresh.variants)
+        panels[2].set_title("fresh seeds")
+        lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
         names = [*SHOWN, "others"]
         fig.legend(
-            [entries[name] for name in names],
+            [lines[name] for name in names],
             names,
             loc="outside upper center",
             ncols=len(names),
@@ -105,21 +119,6 @@ def pong() -> str:
             handlelength=1.2,
         )
     return to_svg_file(fig, "Learning curves on Pong, of the readings, at full length, fresh seeds")
-
-
-def draw_runs(axes: Axes, sweep: str, variants: Iterable[str]) -> None:
-    """The learning curves of a sweep's runs on Pong; grey, and below, if they are not `SHOWN`."""
-    found, looks = read(RESULTS / sweep), styles(SHOWN)
-    for name in variants:
-        points = [p for p in found.curves if (p.env, p.variant) == ("Pong", name)]
-        if name in SHOWN:
-            label, colour, above = name, COLOURS[looks[name].colour], 2.0
-        else:
-            label, colour, above = "others", "#aaaaaa", 1.5
-        for _, run in groupby(points, key=lambda point: point.seed):
-            steps, scores = zip(*((point.step / 1e6, point.score) for point in run), strict=True)
-            axes.plot(steps, scores, color=colour, label=label, linewidth=1.2, zorder=above)
-    axes.set_xlabel("million steps")
 
 
 PICTURES = {
