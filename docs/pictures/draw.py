@@ -1,11 +1,12 @@
 """Draws the pictures of the documentation: `python docs/pictures/draw.py`."""
 
-from collections.abc import Iterable
+import math
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from relval.experiments.figures import COLOURS, figure, styles, to_svg_file
 from relval.experiments.report import Study, learning_curves
@@ -14,9 +15,9 @@ from relval.experiments.tables import compare
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parents[1] / "results"
-SHOWN = ("absolute", "relval", "weight-0.3", "half", "half-random", "paper")
-"""Of the variants on Pong, those that have a colour: all that learn within a million steps, and the
-paper's."""
+SHOWN = ("absolute", "relval", "weight-0.3", "half", "half-random", "paper", "cleanrl")
+"""Of the variants on Atari, those that have a colour: all that learn Pong within a million steps,
+the paper's, and CleanRL's settings."""
 ENDLESS = ("Pendulum-v1", "HalfCheetah-v5")
 """Tasks that never terminate, to which a constant added to all values makes no difference."""
 
@@ -74,56 +75,76 @@ def minatar() -> str:
 
 
 def pong() -> str:
-    """Runs on Pong that tell which reading of the paper learns, and how `relval` does.
-
-    A line for each run; dotted is the mean that the paper prints.
-    """
-    colours = {name: COLOURS[style.colour] for name, style in styles(SHOWN).items()}
-
-    def draw_runs(axes: Axes, found: Results, variants: Iterable[str]) -> None:
-        """Their learning curves; grey, and below the others, if they are not `SHOWN`."""
-        for name in variants:
-            shown = name in SHOWN
-            points = [p for p in found.curves if (p.env, p.variant) == ("Pong", name)]
-            for _, run in groupby(points, key=lambda point: point.seed):
-                curve = np.array([(point.step / 1e6, point.score) for point in run])
-                axes.plot(
-                    *curve.T,
-                    color=colours[name] if shown else "#aaaaaa",
-                    label=name if shown else "others",
-                    linewidth=1.2,
-                    zorder=2.0 if shown else 1.5,
-                )
-        axes.set_xlabel("million steps")
-
+    """Runs on Pong that tell which reading of the paper learns, and how `relval` does."""
     with figure(7.2, 3.0) as fig:
-        panels = fig.subplots(1, 3, sharey=True)
-        readings, whole, fresh = (read(RESULTS / name) for name in ("readings", "atari", "pong"))
-        draw_runs(panels[0], readings, readings.variants)
-        panels[0].set_title("readings of the paper")
-        panels[0].set_ylabel("score")
-        draw_runs(panels[1], whole, ("paper", "weight-0.3", "absolute", "relval"))
-        printed, _ = printed_scores(whole.suite)["Pong", "paper"]
-        panels[1].axhline(printed, color=colours["paper"], linestyle=":")
-        panels[1].set_title("at full length")
-        draw_runs(panels[2], fresh, fresh.variants)
-        panels[2].set_title("fresh seeds")
-        lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
-        names = [*SHOWN, "others"]
-        fig.legend(
-            [lines[name] for name in names],
-            names,
-            loc="outside upper center",
-            ncols=len(names),
-            columnspacing=1.2,
-            handlelength=1.2,
-        )
-    return to_svg_file(fig, "Learning curves on Pong, of the readings, at full length, fresh seeds")
+        readings, fresh = fig.subplots(1, 2, sharey=True)
+        _draw_runs(readings, read(RESULTS / "readings"), "Pong")
+        readings.set_title("readings of the paper")
+        readings.set_ylabel("score")
+        _draw_runs(fresh, read(RESULTS / "pong"), "Pong")
+        fresh.set_title("fresh seeds")
+        _name_lines(fig)
+    return to_svg_file(fig, "Learning curves on Pong, of the readings, and on fresh seeds")
+
+
+def full_length() -> str:
+    """Runs of the paper's length; dotted are the means that it prints for both critics."""
+    found = read(RESULTS / "atari")
+    games = list(dict.fromkeys(point.env for point in found.curves))
+    with figure(7.2, 3.0 * math.ceil(len(games) / 2)) as fig:
+        panels = np.ravel(fig.subplots(math.ceil(len(games) / 2), 2))
+        for axes, game in zip(panels, games, strict=False):
+            _draw_runs(axes, found, game)
+            for name in ("absolute", "paper"):
+                mean, _ = printed_scores(found.suite)[game, name]
+                axes.axhline(mean, color=_colour(name), linestyle=":", linewidth=1.2)
+            axes.set_title(game)
+        for axes in panels[::2]:
+            axes.set_ylabel("score")
+        for axes in panels[len(games) :]:
+            axes.set_axis_off()
+        _name_lines(fig)
+    return to_svg_file(fig, "Learning curves of 10M steps on Atari games, and the paper's means")
+
+
+def _colour(variant: str) -> str:
+    """The same in all pictures; grey if it has none of its own."""
+    return COLOURS[styles(SHOWN)[variant].colour] if variant in SHOWN else "#aaaaaa"
+
+
+def _draw_runs(axes: Axes, found: Results, game: str) -> None:
+    """A line for each run on a game; grey, and below the others, if it is not `SHOWN`."""
+    for name in found.variants:
+        points = [point for point in found.curves if (point.env, point.variant) == (game, name)]
+        for _, run in groupby(points, key=lambda point: point.seed):
+            curve = np.array([(point.step / 1e6, point.score) for point in run])
+            axes.plot(
+                *curve.T,
+                color=_colour(name),
+                label=name if name in SHOWN else "others",
+                linewidth=1.2,
+                zorder=2.0 if name in SHOWN else 1.5,
+            )
+    axes.set_xlabel("million steps")
+
+
+def _name_lines(fig: Figure) -> None:
+    """A legend above the panels, in the order of `SHOWN`."""
+    lines = {line.get_label(): line for axes in fig.axes for line in axes.get_lines()}
+    names = [name for name in (*SHOWN, "others") if name in lines]
+    fig.legend(
+        [lines[name] for name in names],
+        names,
+        loc="outside upper center",
+        ncols=len(names),
+        columnspacing=1.2,
+        handlelength=1.2,
+    )
 
 
 PICTURES = {
     f"{draw.__name__.replace('_', '-')}.svg": draw
-    for draw in (relative_values, gauge, minatar, pong)
+    for draw in (relative_values, gauge, minatar, pong, full_length)
 }
 
 if __name__ == "__main__":
