@@ -91,8 +91,9 @@ def full_length() -> str:
     """Runs of the paper's length; dotted are the means that it prints for both critics."""
     found = read(RESULTS / "atari")
     games = list(dict.fromkeys(point.env for point in found.curves))
-    with figure(7.2, 3.0 * math.ceil(len(games) / 2)) as fig:
-        panels = np.ravel(fig.subplots(math.ceil(len(games) / 2), 2))
+    rows = math.ceil(len(games) / 2)
+    with figure(7.2, 3.0 * rows) as fig:
+        panels = np.ravel(fig.subplots(rows, 2))
         for axes, game in zip(panels, games, strict=False):
             _draw_runs(axes, found, game)
             for name in ("absolute", "paper"):
