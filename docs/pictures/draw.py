@@ -1,12 +1,10 @@
 """Draws the pictures of the documentation: `python docs/pictures/draw.py`."""
 
-import math
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from relval.experiments.figures import COLOURS, figure, styles, to_svg_file
 from relval.experiments.report import Study, learning_curves
@@ -15,9 +13,9 @@ from relval.experiments.tables import compare
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parents[1] / "results"
-SHOWN = ("absolute", "relval", "weight-0.3", "half", "half-random", "paper", "cleanrl")
-"""Of the variants on Atari, those that have a colour: all that learn Pong within a million steps,
-the paper's, and CleanRL's settings."""
+SHOWN = ("absolute", "cleanrl", "paper", "weight-0.3", "relval", "half", "half-random")
+"""Of the variants on Atari, those that have a colour: the suite `atari`'s, in its order, so that
+they look as in its report, and the others that learn Pong within a million steps."""
 ENDLESS = ("Pendulum-v1", "HalfCheetah-v5")
 """Tasks that never terminate, to which a constant added to all values makes no difference."""
 
@@ -74,49 +72,44 @@ def minatar() -> str:
     return to_svg_file(fig, "Learning curves of four critics on five MinAtar games")
 
 
-def pong() -> str:
-    """Runs on Pong that tell which reading of the paper learns, and how `relval` does."""
-    with figure(7.2, 3.0) as fig:
-        readings, fresh = fig.subplots(1, 2, sharey=True)
-        _draw_runs(readings, read(RESULTS / "readings"), "Pong")
-        readings.set_title("readings of the paper")
-        readings.set_ylabel("score")
-        _draw_runs(fresh, read(RESULTS / "pong"), "Pong")
-        fresh.set_title("fresh seeds")
-        _name_lines(fig)
-    return to_svg_file(fig, "Learning curves on Pong, of the readings, and on fresh seeds")
-
-
 def full_length() -> str:
-    """Runs of the paper's length; dotted are the means that it prints for both critics."""
+    """Learning curves of ten million steps; dotted are the means that the paper prints."""
     found = read(RESULTS / "atari")
-    games = list(dict.fromkeys(point.env for point in found.curves))
-    rows = math.ceil(len(games) / 2)
-    with figure(7.2, 3.0 * rows) as fig:
-        panels = np.ravel(fig.subplots(rows, 2))
-        for axes, game in zip(panels, games, strict=False):
-            _draw_runs(axes, found, game)
+    fig, printed = learning_curves(Study(found)), printed_scores(found.suite)
+    for axes in fig.axes:
+        if game := axes.get_title():  # the others are empty
             for name in ("absolute", "paper"):
-                mean, _ = printed_scores(found.suite)[game, name]
+                mean, _ = printed[game, name]
                 axes.axhline(mean, color=_colour(name), linestyle=":", linewidth=1.2)
-            axes.set_title(game)
-        for axes in panels[::2]:
-            axes.set_ylabel("score")
-        for axes in panels[len(games) :]:
-            axes.set_axis_off()
-        _name_lines(fig)
     return to_svg_file(fig, "Learning curves of 10M steps on Atari games, and the paper's means")
 
 
-def _colour(variant: str) -> str:
-    """The same in all pictures; grey if it has none of its own."""
-    return COLOURS[styles(SHOWN)[variant].colour] if variant in SHOWN else "#aaaaaa"
+def pong() -> str:
+    """Every run on Pong that tells which reading of the paper learns, or how `relval` does."""
+    with figure(7.2, 3.0) as fig:
+        readings, fresh = fig.subplots(1, 2, sharey=True)
+        _draw_pong(readings, read(RESULTS / "readings"))
+        readings.set_title("readings of the paper")
+        readings.set_ylabel("score")
+        _draw_pong(fresh, read(RESULTS / "pong"))
+        fresh.set_title("fresh seeds")
+        lines = {line.get_label(): line for axes in fig.axes for line in axes.get_lines()}
+        names = [name for name in (*SHOWN, "others") if name in lines]
+        fig.legend(
+            [lines[name] for name in names],
+            names,
+            loc="outside upper center",
+            ncols=len(names),
+            columnspacing=1.2,
+            handlelength=1.2,
+        )
+    return to_svg_file(fig, "Learning curves on Pong, of the readings, and on fresh seeds")
 
 
-def _draw_runs(axes: Axes, found: Results, game: str) -> None:
-    """A line for each run on a game; grey, and below the others, if it is not `SHOWN`."""
+def _draw_pong(axes: Axes, found: Results) -> None:
+    """A line for each run on Pong; grey, and below the others, if it is not `SHOWN`."""
     for name in found.variants:
-        points = [point for point in found.curves if (point.env, point.variant) == (game, name)]
+        points = [point for point in found.curves if (point.env, point.variant) == ("Pong", name)]
         for _, run in groupby(points, key=lambda point: point.seed):
             curve = np.array([(point.step / 1e6, point.score) for point in run])
             axes.plot(
@@ -129,23 +122,14 @@ def _draw_runs(axes: Axes, found: Results, game: str) -> None:
     axes.set_xlabel("million steps")
 
 
-def _name_lines(fig: Figure) -> None:
-    """A legend above the panels, in the order of `SHOWN`."""
-    lines = {line.get_label(): line for axes in fig.axes for line in axes.get_lines()}
-    names = [name for name in (*SHOWN, "others") if name in lines]
-    fig.legend(
-        [lines[name] for name in names],
-        names,
-        loc="outside upper center",
-        ncols=len(names),
-        columnspacing=1.2,
-        handlelength=1.2,
-    )
+def _colour(variant: str) -> str:
+    """That of a variant on Atari, in all pictures; grey if it has none."""
+    return COLOURS[styles(SHOWN)[variant].colour] if variant in SHOWN else "#aaaaaa"
 
 
 PICTURES = {
     f"{draw.__name__.replace('_', '-')}.svg": draw
-    for draw in (relative_values, gauge, minatar, pong, full_length)
+    for draw in (relative_values, gauge, minatar, full_length, pong)
 }
 
 if __name__ == "__main__":
